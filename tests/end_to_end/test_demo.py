@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from heedful.cli.main import app
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, phrasebook
-from heedful.explain.terminal import ASCII, COLOUR, SHADES
+from heedful.explain.drawing.terminal import ASCII, COLOUR, SHADES
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from heedful.explain.alignment import Choice
-from heedful.explain.best_head import keep
+from heedful.explain.alignment.best_head import store_best_head
+from heedful.explain.alignment.word_alignment import HeadChoice
 from heedful.explain.capture import explain_input
-from heedful.explain.summary import mean_of, word_alignment
+from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.runs.run import load
 
 
@@ -24,7 +24,7 @@ def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, requ
     done = ok(heedful("explain", run, text, cwd=tmp_path))
     (predicted,) = ok(heedful("predict", run, cwd=tmp_path, stdin=text + "\n")).out.splitlines()
     assert done.out.startswith(f"translation: {predicted}\n")
-    own = word_alignment(mean_of(explain_input(load(run, device="cpu"), text)))
+    own = word_alignment(summary_matrix(explain_input(load(run, device="cpu"), text)))
     assert f"word alignment: {own}".rstrip() in done.out
     assert "cross-attention: " in done.out
     for word in text.split():
@@ -102,7 +102,7 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     run = load(shutil.copytree(transformer, tmp_path / "own"), device="cpu")
     given = ["explain", "own", "red dog"]
     assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
-    assert keep(run, [SimpleNamespace(choice=Choice(0, 1), rate=0.5)], 3)
+    assert store_best_head(run, [SimpleNamespace(choice=HeadChoice(0, 1), rate=0.5)], 3)
     assert "cross-attention: layer 1, head 2 (best known alignment)" in ok(heedful(*given, cwd=tmp_path)).out
     own = explain_input(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()

@@ -112,7 +112,7 @@ def _format_setting(value: object) -> str:
 
 def _draw(comparison: "Comparison", metric: str | None, out: Path) -> None:
     """Plot the metric over updates and over minutes, since steps may differ in cost."""
-    from heedful.explain.heat_map import save
+    from heedful.explain.drawing.heat_map import save
     from heedful.lab.drawing import draw
 
     if metric is None:

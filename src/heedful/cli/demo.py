@@ -16,8 +16,8 @@ from heedful.typing import JsonObject
 if TYPE_CHECKING:
     from heedful.data.corpora.grammar import Pair
     from heedful.data.corpora.phrasebook import Language
-    from heedful.explain.alignment import Attention, Weights
-    from heedful.explain.error_rates import Rated
+    from heedful.explain.alignment.error_rates import HeadErrorRate
+    from heedful.explain.alignment.word_alignment import Weights, WordAttention
     from heedful.runs.demo import Comparison, RunState
     from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
@@ -90,39 +90,39 @@ class _AlignedExample(NamedTuple):
 
     pair: "Pair"
     prediction: "Prediction"
-    attention: "Attention"
-    best: "Rated"
+    attention: "WordAttention"
+    best: "HeadErrorRate"
     judged: int
 
     def heat_map(self) -> tuple[tuple[str, ...], tuple[str, ...], "Weights"]:
         """Return source words, target words and weights."""
-        return self.attention.source, self.attention.target, self.attention.chosen(self.best.choice)
+        return self.attention.source, self.attention.target, self.attention.matrix(self.best.choice)
 
 
 def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedExample:
     """Translate one sentence and align it by the layer or head that aligns validation data best."""
-    from heedful.explain.alignment import from_prediction, teacher_forced
-    from heedful.explain.best_head import keep
-    from heedful.explain.error_rates import links_of, most_accurate, rated
+    from heedful.explain.alignment.best_head import store_best_head
+    from heedful.explain.alignment.error_rates import links_of, most_accurate, rate_heads
+    from heedful.explain.alignment.word_alignment import attention_of_prediction, teacher_forced_attention
     from heedful.runs.demo import drawn_pair, judged_pairs
     from heedful.tasks.metrics.alignment import Alignment
 
     pairs = judged_pairs(language, judged)
-    attentions = teacher_forced(
+    seen = teacher_forced_attention(
         run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs]
     )
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
-    table = rated(links_of(attentions), gold)
-    keep(run, table, len(pairs))  # `heedful explain` shows this head first
+    table = rate_heads(links_of(seen), gold)
+    store_best_head(run, table, len(pairs))  # `heedful explain` shows this head first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
-    attention = from_prediction(prediction, run.processor)
+    attention = attention_of_prediction(prediction, run.processor)
     return _AlignedExample(pair, prediction, attention, most_accurate(table), len(pairs))
 
 
 def _draw(example: _AlignedExample, path: Path) -> None:
     """Save the alignment heat map."""
-    from heedful.explain.heat_map import heat_map, save
+    from heedful.explain.drawing.heat_map import heat_map, save
 
     title = f"{example.pair.source}\n{example.prediction.text}"
     save(heat_map(*example.heat_map(), title=title, note=f"attention of {example.best.choice}"), path)
@@ -164,7 +164,7 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
 
 
 def _show_alignment(example: _AlignedExample, image: Path) -> None:
-    from heedful.explain.terminal import choose_style, heat_map
+    from heedful.explain.drawing.terminal import choose_style, heat_map
 
     result("Attention of each target word over the source words")
     result("")

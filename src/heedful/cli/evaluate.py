@@ -17,7 +17,7 @@ from heedful.files import json_text
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
-    from heedful.explain import error_rates
+    from heedful.explain.alignment import error_rates
     from heedful.runs.run import Run
     from heedful.tasks.evaluation import Evaluation
     from heedful.tasks.metrics.score import Score
@@ -121,7 +121,7 @@ class AlignmentOptions:
         ),
     ] = None
     links: Annotated[
-        Literal["target", "source", "both"],  # heedful.explain.alignment.Direction
+        Literal["target", "source", "both"],  # heedful.explain.alignment.word_alignment.Direction
         typer.Option(
             help="target: link each target word to the source word with the highest weight; source: link "
             "each source word to the target word with the highest weight; both: the intersection."
@@ -164,8 +164,8 @@ class AlignmentOptions:
         self, run: "Run", name: str, source: "SourceConfig", limit: int | None
     ) -> "error_rates.Evaluation":
         """Evaluate the attention of a run on a data set."""
-        from heedful.explain.alignment import STEPS, Choice
-        from heedful.explain.error_rates import evaluate_alignments
+        from heedful.explain.alignment.error_rates import evaluate_alignments
+        from heedful.explain.alignment.word_alignment import STEPS, HeadChoice
 
         assert self.alignments is not None
         steps = STEPS if self.step is None else (self.step,)
@@ -176,7 +176,7 @@ class AlignmentOptions:
             self.alignments,
             first=self.first_word,
             development=self.dev,
-            choice=None if self.head is None else Choice.parse(self.head, "--head", step=steps[0]),
+            choice=None if self.head is None else HeadChoice.parse(self.head, "--head", step=steps[0]),
             by=self.links,
             steps=steps,
             limit=limit,
@@ -184,12 +184,12 @@ class AlignmentOptions:
 
     def save_best_head(self, run: "Run", evaluation: "error_rates.Evaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
-        from heedful.explain.best_head import keep
+        from heedful.explain.alignment.best_head import store_best_head
 
-        best_head = keep(run, evaluation.table, evaluation.judged)
-        if best_head is not None:
-            state = "now" if best_head.choice == evaluation.chosen.choice else "still"
-            log(f"heedful explain {state} shows {best_head.choice} first: {best_head.why}")
+        shown = store_best_head(run, evaluation.table, evaluation.judged)
+        if shown is not None:
+            state = "now" if shown.choice == evaluation.reported.choice else "still"
+            log(f"heedful explain {state} shows {shown.choice} first: {shown.reason}")
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _score_alignments(
     if prints:
         for line in evaluation.lines():
             result(line)
-        result(f"* marks the reported head: {evaluation.chosen.choice}")
+        result(f"* marks the reported head: {evaluation.reported.choice}")
         _show(name, "sentences", evaluation.scores)
     return evaluation
 

@@ -16,14 +16,14 @@ from heedful.cli.inputs import Source
 from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width, whole_file
 from heedful.errors import RequestError
-from heedful.explain.classes import CLASSES
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
-    from heedful.explain.alignment import Choice
+    from heedful.explain.alignment.word_alignment import HeadChoice
     from heedful.explain.attention_sites import Selection
+    from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
-    from heedful.explain.view import Explanation
     from heedful.runs.run import Run
 
 PAGE = ".html"
@@ -186,7 +186,7 @@ class Form:
     ] = None
     as_json: Json = False
 
-    def check(self, views: Sequence[str]) -> "tuple[int, list[Choice]]":
+    def check(self, views: Sequence[str]) -> "tuple[int, list[HeadChoice]]":
         """Check, before any work, that the views exist and support the output format, and the options.
 
         Returns:
@@ -206,9 +206,9 @@ class Form:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
-        from heedful.explain.alignment import Choice
+        from heedful.explain.alignment.word_alignment import HeadChoice
 
-        return int(self.limit * GIB), [Choice.parse(name, "--exact") for name in self.exact or []]
+        return int(self.limit * GIB), [HeadChoice.parse(name, "--exact") for name in self.exact or []]
 
 
 def explain(
@@ -230,9 +230,9 @@ def explain(
         _write(explanation, form.out, form.tokens, exact)
         log(f"wrote {form.out}")
     if form.as_json:
-        from heedful.explain.jsonable import pieces
+        from heedful.explain.json_format import json_pieces
 
-        result_in_pieces(pieces(explanation))
+        result_in_pieces(json_pieces(explanation))
     else:
         _show(explanation, form.tokens)
 
@@ -266,14 +266,14 @@ def _log_unavailable_views(explanation: "Explanation") -> None:
     """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
         if name not in explanation.views:
-            reason = explanation.unavailable.get(name, f"it needs {view.needs}")
+            reason = explanation.unavailable.get(name, f"it needs {view.requirement}")
             log(f"heedful: view {name} is not available: {reason}")
 
 
-def _write(explanation: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
+def _write(explanation: "Explanation", out: Path, tokens: bool, exact: "Sequence[HeadChoice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in IMAGES:
-        from heedful.explain.heat_map import figure_of, save
+        from heedful.explain.drawing.heat_map import figure_of, save
 
         save(figure_of(explanation, tokens=tokens), out)
         return
@@ -284,14 +284,14 @@ def _write(explanation: "Explanation", out: Path, tokens: bool, exact: "Sequence
             page(explanation, exact=[head for choice in exact for head in _heads(explanation, choice)])
         ]
     else:
-        from heedful.explain.jsonable import pieces
+        from heedful.explain.json_format import json_pieces
 
-        text = chain(pieces(explanation), "\n")
+        text = chain(json_pieces(explanation), "\n")
     with whole_file(out) as file:
         file.writelines(text)
 
 
-def _heads(explanation: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
+def _heads(explanation: "Explanation", choice: "HeadChoice") -> list[tuple[str, int]]:
     """Return (tap, head) pairs of the chosen layer: the chosen head, or all captured heads.
 
     Raises:
@@ -335,18 +335,18 @@ def _show(explanation: "Explanation", tokens: bool) -> None:
 
 
 def _show_maps(explanation: "Explanation", tokens: bool) -> None:
-    from heedful.explain.summary import alignment_of, mean_of
+    from heedful.explain.summary import alignment_of, summary_matrix
 
-    matrix = mean_of(explanation)
+    matrix = summary_matrix(explanation)
     is_translation = set(explanation.axes) >= {"source", "target"} and matrix.keys.grid is None
     is_alignment = is_translation and matrix.queries is explanation.axes["target"]
     alignment = alignment_of(explanation) if is_alignment else None
-    matrix = matrix if tokens else matrix.in_words()
+    matrix = matrix if tokens else matrix.to_words()
     result(f"{matrix.title}\n")
     if is_alignment and max(matrix.weights.shape) <= WIDEST:
         _show_alignment(matrix)
     else:
-        from heedful.explain.terminal import link_lines
+        from heedful.explain.drawing.terminal import link_lines
 
         for line in link_lines(matrix.strongest()):
             result(line)
@@ -356,7 +356,7 @@ def _show_maps(explanation: "Explanation", tokens: bool) -> None:
 
 
 def _show_alignment(matrix: "AttentionMatrix") -> None:
-    from heedful.explain.terminal import choose_style, heat_map
+    from heedful.explain.drawing.terminal import choose_style, heat_map
 
     width = terminal_width()
     style = choose_style(sys.stdout)

@@ -5,7 +5,7 @@
 | `SelfAttention` of an encoder | self | ``source``, or ``input`` in models with one input | the same |
 | causal `SelfAttention` of a decoder | causal | ``prefix``: the decoder input | the same |
 | causal `SelfAttention` of a language model | causal | ``input`` | the same |
-| `MemoryCompressedAttention` | causal | ``input`` | ``memory``: slots, each for several tokens |
+| `MemoryCompressedAttention` | causal | ``input`` | ``capture_memory``: slots, each for several tokens |
 | `CrossAttention`, `AttentiveDecoder` | cross | ``target``: the decoder output | ``source`` |
 
 A decoder reads ``<s> y`` and predicts ``y </s>``: it reads token t of ``prefix`` when it predicts token t of
@@ -32,7 +32,7 @@ import numpy as np
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.view import MEMORY, Kind, Weights
+from heedful.explain.explanation import MEMORY, Kind, Weights
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext
@@ -44,13 +44,13 @@ from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, TARGET, Axis
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_OWN = {"encoder": SOURCE, "decoder": PREFIX}
+_STACK_AXES = {"encoder": SOURCE, "decoder": PREFIX}
 """Axes of the stacks of an encoder-decoder model; all other stacks read the input."""
 
-NUMBER = 4
+BYTES_PER_WEIGHT = 4
 """Bytes per weight."""
 
-WORKING = 3
+TEMPORARY_ARRAYS = 3
 """Arrays of the size of a layer's weights that exist during their computation: scores, softmax, weights."""
 
 
@@ -82,34 +82,34 @@ class AttentionSite:
 
 def find_sites(model: nn.Module) -> list[AttentionSite]:
     """Return the attention sites of a model with all heads, by kind and layer."""
-    found: list[AttentionSite] = []
+    sites: list[AttentionSite] = []
     counts: Counter[tuple[str, Kind]] = Counter()
-    for name, part in model.named_modules():
-        attention = _attention(part)
+    for name, module in model.named_modules():
+        attention = _attention_kind(module)
         if attention is None:
             continue
         kind, n_heads = attention
         stack = name.partition(".")[0]
-        own, factor = _OWN.get(stack, INPUT), getattr(part, "factor", 1)
-        queries, keys = (TARGET, SOURCE) if kind == "cross" else (own, own if factor == 1 else MEMORY)
+        axis, factor = _STACK_AXES.get(stack, INPUT), getattr(module, "factor", 1)
+        queries, keys = (TARGET, SOURCE) if kind == "cross" else (axis, axis if factor == 1 else MEMORY)
         layer = counts[stack, kind]
         counts[stack, kind] += 1
         heads = tuple(range(n_heads))
-        found.append(AttentionSite(f"{name}.weights", kind, layer, heads, n_heads, queries, keys, factor))
-    return sorted(found, key=lambda site: (KINDS.index(site.kind), site.layer))
+        sites.append(AttentionSite(f"{name}.weights", kind, layer, heads, n_heads, queries, keys, factor))
+    return sorted(sites, key=lambda site: (KINDS.index(site.kind), site.layer))
 
 
-def _attention(part: nn.Module) -> tuple[Kind, int] | None:
+def _attention_kind(module: nn.Module) -> tuple[Kind, int] | None:
     """Return the kind and number of heads of an attention module; None for other modules."""
-    match part:
+    match module:
         case SelfAttention():
-            return ("causal" if part.causal else "self"), part.n_heads
+            return ("causal" if module.causal else "self"), module.n_heads
         case MemoryCompressedAttention():
-            return "causal", part.n_heads
+            return "causal", module.n_heads
         case CrossAttention():
-            return "cross", part.n_heads
-        case AttentiveDecoder() if not isinstance(part.step.attention, FixedContext):
-            return "cross", getattr(part.step.attention, "n_heads", 1)
+            return "cross", module.n_heads
+        case AttentiveDecoder() if not isinstance(module.step.attention, FixedContext):
+            return "cross", getattr(module.step.attention, "n_heads", 1)
     return None
 
 
@@ -118,8 +118,8 @@ def sites_of(run: Run) -> list[AttentionSite]:
 
     If source and target are one text, these include the parts of the attention between them.
     """
-    found = find_sites(run.model)
-    return [*found, *parts(found)] if is_one_text(run) else found
+    sites = find_sites(run.model)
+    return [*sites, *part_sites(sites)] if is_one_text(run) else sites
 
 
 def is_one_text(run: Run) -> bool:
@@ -127,7 +127,7 @@ def is_one_text(run: Run) -> bool:
     return isinstance(getattr(run.recipe, "sequence_format", None), ConcatenatedFormat)
 
 
-def parts(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
+def part_sites(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
     """Return, for each causal attention over a text, a site for its part from target to source."""
     return [
         replace(site, kind="cross", queries=TARGET, keys=SOURCE, is_part=True)
@@ -144,13 +144,13 @@ def source_part(weights: Weights, n_source: int, n_target: int) -> Weights:
         n_source: S.
         n_target: T.
     """
-    first = n_source + 1
-    part = weights[..., first : first + n_target + 1, 1 : first + 1].astype(np.float64)
+    start = n_source + 1
+    part = weights[..., start : start + n_target + 1, 1 : start + 1].astype(np.float64)
     sums = part.sum(axis=-1, keepdims=True)
-    nothing = np.zeros_like(part)
-    nothing[..., -1] = 1.0
-    found: Weights = np.divide(part, sums, out=nothing, where=sums > 0).astype(np.float32)
-    return found
+    default = np.zeros_like(part)
+    default[..., -1] = 1.0
+    rescaled: Weights = np.divide(part, sums, out=default, where=sums > 0).astype(np.float32)
+    return rescaled
 
 
 @dataclass(frozen=True)
@@ -172,17 +172,17 @@ EVERY_MAP = Selection()
 NO_MAPS = Selection(kinds=())
 
 
-def refuse_text(name: str, given: object) -> None:
+def check_is_list(name: str, names: object) -> None:
     """Check that a list of names is not a single text, whose characters would be taken for names.
 
     Raises:
         RequestError: it is a text.
     """
-    if isinstance(given, str):
-        raise RequestError(f"{name} must be a list of names, got a text; use [{given!r}]")
+    if isinstance(names, str):
+        raise RequestError(f"{name} must be a list of names, got a text; use [{names!r}]")
 
 
-def chosen(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
+def select_sites(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
     """Return the selected sites.
 
     A layer or head that only some stacks have is selected in those stacks.
@@ -190,49 +190,55 @@ def chosen(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSit
     Raises:
         RequestError: no site has the kind, layer or head.
     """
-    found = list(sites)
+    selected = list(sites)
     if maps.kinds is not None:
-        known = list(dict.fromkeys(site.kind for site in found))
+        model_kinds = list(dict.fromkeys(site.kind for site in selected))
         for kind in maps.kinds:
-            if kind not in known:
-                expected = f"expected {' or '.join(known)}" if known else "this model has no attention"
-                raise RequestError(f"unknown kind of attention {kind!r}{nearest(kind, known)}; {expected}")
-        found = [site for site in found if site.kind in maps.kinds]
+            if kind not in model_kinds:
+                expected = (
+                    f"expected {' or '.join(model_kinds)}" if model_kinds else "this model has no attention"
+                )
+                raise RequestError(
+                    f"unknown kind of attention {kind!r}{nearest(kind, model_kinds)}; {expected}"
+                )
+        selected = [site for site in selected if site.kind in maps.kinds]
     if maps.layers is not None:
-        n_layers = 1 + max((site.layer for site in found), default=-1)
+        n_layers = 1 + max((site.layer for site in selected), default=-1)
         _check_numbers("layer", maps.layers, n_layers, " (layers with attention)")
-        found = [site for site in found if site.layer in maps.layers]
+        selected = [site for site in selected if site.layer in maps.layers]
     if maps.heads is not None:
         heads = sorted(set(maps.heads))
-        _check_numbers("head", heads, max((site.n_heads for site in found), default=0))
-        kept = [(site, tuple(head for head in heads if head < site.n_heads)) for site in found]
-        found = [replace(site, heads=own) for site, own in kept if own]
-    return found
+        _check_numbers("head", heads, max((site.n_heads for site in selected), default=0))
+        heads_by_site = [(site, tuple(head for head in heads if head < site.n_heads)) for site in selected]
+        selected = [
+            replace(site, heads=selected_heads) for site, selected_heads in heads_by_site if selected_heads
+        ]
+    return selected
 
 
-def _check_numbers(name: str, numbers: Collection[int], n: int, what: str = "") -> None:
+def _check_numbers(name: str, indices: Collection[int], n: int, suffix: str = "") -> None:
     """Check indices of layers or heads, which the message counts from 1."""
-    for number in sorted(numbers):
-        if not 0 <= number < n:
-            raise RequestError(f"{name} must be between 1 and {n}{what}, got {number + 1}")
+    for index in sorted(indices):
+        if not 0 <= index < n:
+            raise RequestError(f"{name} must be between 1 and {n}{suffix}, got {index + 1}")
 
 
-def memory(sites: Sequence[AttentionSite], axes: Mapping[str, Axis]) -> int:
+def capture_memory(sites: Sequence[AttentionSite], axes: Mapping[str, Axis]) -> int:
     """Return the peak memory of capturing the weights, in bytes."""
 
     def size(site: AttentionSite, queries: str, keys: str) -> int:
-        return len(site.heads) * len(axes[queries].tokens) * len(axes[keys].tokens) * NUMBER
+        return len(site.heads) * len(axes[queries].tokens) * len(axes[keys].tokens) * BYTES_PER_WEIGHT
 
-    captured = {
+    tap_bytes = {
         site.tap: size(site, INPUT, INPUT) if site.is_part else size(site, site.queries, site.keys)
         for site in sites
     }
-    cut = sum(size(site, site.queries, site.keys) for site in sites if site.is_part)
-    return sum(captured.values()) + cut + WORKING * max(captured.values(), default=0)
+    part_bytes = sum(size(site, site.queries, site.keys) for site in sites if site.is_part)
+    return sum(tap_bytes.values()) + part_bytes + TEMPORARY_ARRAYS * max(tap_bytes.values(), default=0)
 
 
-def refuse_too_much(
-    sites: Sequence[AttentionSite], axes: Mapping[str, Axis], limit: int, taken: int = 0
+def check_memory_limit(
+    sites: Sequence[AttentionSite], axes: Mapping[str, Axis], limit: int, used_bytes: int = 0
 ) -> None:
     """Check that the maps fit into ``limit`` bytes.
 
@@ -240,21 +246,21 @@ def refuse_too_much(
         sites: the selected sites.
         axes: axes of the input.
         limit: in bytes.
-        taken: bytes of the maps of other inputs that are kept.
+        used_bytes: bytes of the maps of other inputs that are kept.
 
     Raises:
         RequestError: the maps need more memory; the message reports how much, and how to reduce it.
     """
-    needed = taken + memory(sites, axes)
+    needed = used_bytes + capture_memory(sites, axes)
     if needed > limit:
         n_maps = sum(len(site.heads) for site in sites)
         longest = max(len(axis.tokens) for axis in axes.values())
         raise RequestError(
-            f"attention of {n_maps} heads over up to {longest:,} tokens needs {_shown(needed)}"
-            f"{' with that of previous inputs' * bool(taken)}, limit is {_shown(limit)}; select layers and "
-            "heads (--layer, --head), shorten the input, or raise the limit (--limit)"
+            f"attention of {n_maps} heads over up to {longest:,} tokens needs {_format_bytes(needed)}"
+            f"{' with that of previous inputs' * bool(used_bytes)}, limit is {_format_bytes(limit)}; "
+            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--limit)"
         )
 
 
-def _shown(n_bytes: int) -> str:
+def _format_bytes(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.2g} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.2g} MiB"

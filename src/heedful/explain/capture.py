@@ -15,19 +15,19 @@ from functools import partial
 import torch
 
 from heedful.errors import DataError, RequestError
+from heedful.explain.alignment.best_head import best_head
 from heedful.explain.attention_sites import (
     EVERY_MAP,
     AttentionSite,
     Selection,
-    chosen,
-    refuse_text,
-    refuse_too_much,
+    check_is_list,
+    check_memory_limit,
+    select_sites,
     sites_of,
     source_part,
 )
-from heedful.explain.best_head import best_head
-from heedful.explain.view import MEMORY, Best, Explanation, Map
-from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
+from heedful.explain.explanation import MEMORY, AttentionMap, BestHead, Explanation
+from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.runs.run import Run
 from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, Questions
@@ -72,27 +72,31 @@ def explain_input(
         RequestError: the model has no attention, or not the selected kind, layer or head; the input is empty,
             or too long for the model or the limit; or a view is unknown or not available for the model.
     """
-    refuse_text("kinds", maps.kinds)
-    refuse_text("views", views)
+    check_is_list("kinds", maps.kinds)
+    check_is_list("views", views)
     check_names(views)
     sites = _selected_sites(run, maps)
     others, is_all = list(others), ALL in views
     names = views_of(run) if is_all else views
-    refuse_absent(run, names, 1 + len(others))
+    check_available(run, names, 1 + len(others))
     prepared = prepare_input(run, input, options)
     explanation = capture_maps(run, input, prepared, sites, limit)
     if options.target is not None and explanation.log_probs:
         (log_probs,) = explanation.log_probs.values()
-        own = [value for value in log_probs if value is not None]
-        explanation = replace(explanation, answer={**explanation.answer, "log_probs": own, "score": sum(own)})
+        predicted = [log_prob for log_prob in log_probs if log_prob is not None]
+        explanation = replace(
+            explanation, answer={**explanation.answer, "log_probs": predicted, "score": sum(predicted)}
+        )
     if maps.layers is None and maps.heads is None:
-        explanation = replace(explanation, best=_best(run, explanation.maps))
+        explanation = replace(explanation, best=_best_head(run, explanation.maps))
     explanations = [explanation]
     for number, other in enumerate(others, 2):
-        taken = sum(each.weights.nbytes for done in explanations for each in done.maps)
+        used_bytes = sum(
+            attention_map.weights.nbytes for explained in explanations for attention_map in explained.maps
+        )
         try:
-            made = prepare_input(run, other, AnswerOptions(options.decoding))
-            explanations.append(capture_maps(run, other, made, sites, limit, taken))
+            prepared_other = prepare_input(run, other, AnswerOptions(options.decoding))
+            explanations.append(capture_maps(run, other, prepared_other, sites, limit, used_bytes))
         except RequestError as error:
             raise type(error)(f"input {number}: {error}") from None
     return _with_views(run, prepared, explanations, names, is_all)
@@ -108,14 +112,14 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
         return []
     sites = sites_of(run)
     if not sites:
-        model, names = run.recipe.model, views_of(run)
-        what = f"model.layer.mixer.kind={model.layer.mixer.kind}" if hasattr(model, "layer") else ""
-        gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in names else ""
+        model, view_names = run.recipe.model, views_of(run)
+        setting = f"model.layer.mixer.kind={model.layer.mixer.kind}" if hasattr(model, "layer") else ""
+        gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in view_names else ""
         raise RequestError(
-            f"{what or f'this model (model.kind={model.kind})'} has no attention weights; available views: "
-            f"{', '.join(names)} (--view NAME){gradients}"
+            f"{setting or f'this model (model.kind={model.kind})'} has no attention weights; available "
+            f"views: {', '.join(view_names)} (--view NAME){gradients}"
         )
-    return chosen(sites, maps)
+    return select_sites(sites, maps)
 
 
 def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
@@ -125,12 +129,12 @@ def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSW
         RequestError: the input is empty, too long or of the wrong type, or the requested answer does not
             exist.
     """
-    predict = partial(_predicted, run, input, options)
-    made = run.task.model_input(run.model, input, options, predict)
-    return replace(made, batch=made.batch.to(next(run.model.parameters()).device))
+    predict = partial(_predict_answer, run, input, options)
+    prepared = run.task.model_input(run.model, input, options, predict)
+    return replace(prepared, batch=prepared.batch.to(next(run.model.parameters()).device))
 
 
-def _predicted(
+def _predict_answer(
     run: Run, input: TaskInput, options: AnswerOptions, *, max_new_tokens: int | None = None
 ) -> Prediction:
     """Return the answer predicted by `Run.predict`.
@@ -139,30 +143,30 @@ def _predicted(
         DataError: the input cannot be read.
         RequestError: the requested alternative does not exist.
     """
-    number, decoding = options.alternative, options.decoding or run.recipe.decoding
-    absent = f"alternative {number} does not exist: "
-    if number and getattr(decoding, "kind", None) == "greedy":
+    rank, decoding = options.alternative, options.decoding or run.recipe.decoding
+    prefix = f"alternative {rank} does not exist: "
+    if rank and getattr(decoding, "kind", None) == "greedy":
         raise RequestError(
-            f"{absent}greedy decoding returns one answer; use a beam: --decoding kind=beam --decoding "
-            f"beam={number + 1}"
+            f"{prefix}greedy decoding returns one answer; use a beam: --decoding kind=beam --decoding "
+            f"beam={rank + 1}"
         )
     beam = getattr(decoding, "beam", None)
-    if beam is not None and number >= beam:
+    if beam is not None and rank >= beam:
         raise RequestError(
-            f"{absent}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; use a larger beam: "
-            f"--decoding beam={number + 1}"
+            f"{prefix}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; use a larger beam: "
+            f"--decoding beam={rank + 1}"
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
-    n_best = number + 1 if number and has_several else None
-    (first,) = run.predict([input], decoding=options.decoding, n_best=n_best, max_new_tokens=max_new_tokens)
-    if first.error:
-        raise DataError(first.error)
-    answers = [first, *first.alternatives]
-    if number >= len(answers):
-        counted = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
-        last = "0" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
-        raise RequestError(f"{absent}the run returned {counted}; expected {last}")
-    return replace(answers[number], note=first.note)  # notes on the input come with the best answer
+    n_best = rank + 1 if rank and has_several else None
+    (best,) = run.predict([input], decoding=options.decoding, n_best=n_best, max_new_tokens=max_new_tokens)
+    if best.error:
+        raise DataError(best.error)
+    answers = [best, *best.alternatives]
+    if rank >= len(answers):
+        n_answers = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
+        ranks = "0" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
+        raise RequestError(f"{prefix}the run returned {n_answers}; expected {ranks}")
+    return replace(answers[rank], note=best.note)  # notes on the input come with the best answer
 
 
 @torch.no_grad()
@@ -172,7 +176,7 @@ def capture_maps(
     prepared: ModelInput,
     sites: Sequence[AttentionSite],
     limit: int,
-    taken: int = 0,
+    used_bytes: int = 0,
 ) -> Explanation:
     """Run the model once with the taps of the sites captured; return the explanation without views.
 
@@ -182,7 +186,7 @@ def capture_maps(
         prepared: the same in the form the model reads.
         sites: the attention to capture.
         limit: maximum bytes of all maps.
-        taken: bytes of the maps of previous inputs.
+        used_bytes: bytes of the maps of previous inputs.
 
     Raises:
         RequestError: the maps need more memory.
@@ -191,13 +195,13 @@ def capture_maps(
     for site in sites:
         if site.keys == MEMORY:
             axes[MEMORY] = slots_axis(axes[site.queries], site.factor)
-    refuse_too_much(sites, axes, limit, taken)
+    check_memory_limit(sites, axes, limit, used_bytes)
     batch, questions = prepared.batch, prepared.questions
     heads = {site.tap: None if len(site.heads) == site.n_heads else site.heads for site in sites}
     with capture(run.model, heads) as captured:
         hidden = run.model(batch.inputs, batch.source)
     scores: list[float] = questions.scores(hidden).tolist()
-    maps = [_map(site, captured[site.tap][-1], axes) for site in sites]
+    maps = [_attention_map(site, captured[site.tap][-1], axes) for site in sites]
     task, name, answer = run.recipe.task.kind, run.folder.path.resolve().name, prepared.answer.to_dict()
     return Explanation(task, name, input, answer, axes, maps, _log_probs(questions, axes, scores))
 
@@ -207,18 +211,20 @@ def slots_axis(axis: Axis, factor: int) -> Axis:
 
     Its slots are the first token and one per block of ``factor`` tokens.
     """
-    whole = len(axis.tokens) - len(axis.tokens) % factor
-    blocks = [" ".join(axis.tokens[i : i + factor]) for i in range(0, whole, factor)]
+    end = len(axis.tokens) - len(axis.tokens) % factor
+    blocks = [" ".join(axis.tokens[i : i + factor]) for i in range(0, end, factor)]
     tokens = (*axis.tokens[:1], *blocks)
     return Axis(tokens, (NO_WORD,) * len(tokens))
 
 
-def _map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> Map:
+def _attention_map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> AttentionMap:
     weights, tap = captured[0].float().cpu().numpy(), site.tap
     if site.is_part:
         n_source, n_target = (len(axes[name].tokens) - 1 for name in (site.keys, site.queries))
         weights, tap = source_part(weights, n_source, n_target), f"{tap}[{site.queries}, {site.keys}]"
-    return Map(tap, site.kind, site.layer, site.queries, site.keys, site.heads, weights, site.is_part)
+    return AttentionMap(
+        tap, site.kind, site.layer, site.queries, site.keys, site.heads, weights, site.is_part
+    )
 
 
 def _log_probs(
@@ -227,18 +233,20 @@ def _log_probs(
     """Return the value of `Explanation.log_probs`."""
     if not questions.are_tokens:
         return {}
-    found: list[float | None] = [None] * len(axes[questions.axis].tokens)
-    for place, score in list(zip(questions.places, scores, strict=True))[questions.given :]:
-        found[place] = score
-    return {questions.axis: found}
+    log_probs: list[float | None] = [None] * len(axes[questions.axis].tokens)
+    for position, score in list(zip(questions.places, scores, strict=True))[questions.given :]:
+        log_probs[position] = score
+    return {questions.axis: log_probs}
 
 
-def _best(run: Run, maps: Sequence[Map]) -> Best | None:
+def _best_head(run: Run, maps: Sequence[AttentionMap]) -> BestHead | None:
     choice = best_head(run)
     if choice is None:
         return None
-    own = (each for each in maps if each.kind == "cross" and each.layer == choice.layer)
-    return next((Best(each.tap, choice.head, choice.step) for each in own), None)
+    for attention_map in maps:
+        if attention_map.kind == "cross" and attention_map.layer == choice.layer:
+            return BestHead(attention_map.tap, choice.head, choice.step)
+    return None
 
 
 def _with_views(
@@ -249,12 +257,15 @@ def _with_views(
     Raises:
         RequestError: a view that was requested by name is not available for the input.
     """
-    whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in explanations]
+    without_parts = [
+        replace(explanation, maps=[m for m in explanation.maps if not m.is_part])
+        for explanation in explanations
+    ]
     views: JsonObject = {}
     unavailable = {}
     for name in names:
         try:
-            views[name] = view_module(name).compute(run, prepared, whole)
+            views[name] = view_module(name).compute(run, prepared, without_parts)
         except RequestError as error:
             if not is_all:
                 raise

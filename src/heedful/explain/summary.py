@@ -6,17 +6,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
+from heedful.explain.alignment.word_alignment import (
+    INPUT_STEP_SUFFIX,
+    links,
+    merge_subwords,
+    pharaoh,
+    rows_at_step,
+)
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.matrix import Numbers, on_grid
-from heedful.explain.view import Best, Explanation, Map
+from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.explanation import AttentionMap, BestHead, Explanation
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
 
-STRONGEST = 3
+N_STRONGEST = 3
 """Maximum number of weights shown per row."""
 
-LEAST = 0.005
+MIN_WEIGHT = 0.005
 """Smallest weight shown; smaller ones would be rounded to 0.00."""
 
 
@@ -35,156 +41,161 @@ class AttentionMatrix:
     weights: Numbers
     title: str
 
-    def in_words(self) -> "AttentionMatrix":
-        """Return the matrix between words (`heedful.explain.alignment`).
+    def to_words(self) -> "AttentionMatrix":
+        """Return the matrix between words (`heedful.explain.alignment.word_alignment`).
 
         Tokens that belong to no word remain separate.
         """
-        rows, columns = by_words(self.queries)[1], by_words(self.keys)[1]
-        weights = merge(self.weights, columns, rows)
-        return AttentionMatrix(merged(self.queries), merged(self.keys), weights, self.title)
+        rows, columns = words_of(self.queries)[1], words_of(self.keys)[1]
+        weights = merge_subwords(self.weights, columns, rows)
+        return AttentionMatrix(word_axis(self.queries), word_axis(self.keys), weights, self.title)
 
-    def strongest(self, n: int = STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
+    def strongest(self, n: int = N_STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
         """Return, for each row, its token and the tokens with the largest weights."""
-        found = []
+        token_links = []
         for token, row in zip(self.queries.tokens, self.weights, strict=True):
-            best = np.argsort(-row, kind="stable")[:n]
-            found.append((token, [(self.keys.tokens[i], float(row[i])) for i in best if row[i] >= LEAST]))
-        return found
+            top = np.argsort(-row, kind="stable")[:n]
+            token_links.append(
+                (token, [(self.keys.tokens[i], float(row[i])) for i in top if row[i] >= MIN_WEIGHT])
+            )
+        return token_links
 
 
-def by_words(axis: Axis) -> tuple[list[str], list[int]]:
+def words_of(axis: Axis) -> tuple[list[str], list[int]]:
     """Return the words of an axis in order, and the word index of each token.
 
     A token that belongs to no word is treated as a word of its own.
     """
     labels: list[str] = []
-    places: list[int] = []
-    known: dict[int, int] = {}
+    indices: list[int] = []
+    label_index: dict[int, int] = {}
     for token, word in zip(axis.tokens, axis.words or (NO_WORD,) * len(axis.tokens), strict=True):
-        if word == NO_WORD or word not in known:
-            known[word] = len(labels)
+        if word == NO_WORD or word not in label_index:
+            label_index[word] = len(labels)
             labels.append(token if word == NO_WORD else axis.surface[word])
-        places.append(known[word])
-    return labels, places
+        indices.append(label_index[word])
+    return labels, indices
 
 
-def merged(axis: Axis) -> Axis:
-    """Return the axis with words instead of tokens (`by_words`); an image is returned unchanged."""
-    labels, _ = by_words(axis)
-    return axis if axis.grid else replace(axis, tokens=tuple(labels), words=(), surface=())
+def word_axis(axis: Axis) -> Axis:
+    """Return the axis with words instead of tokens (`words_of`); an image is returned unchanged."""
+    words, _ = words_of(axis)
+    return axis if axis.grid else replace(axis, tokens=tuple(words), words=(), surface=())
 
 
-def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
+def summary_matrix(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
     """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
     Without ``kind``, this is cross-attention if there is some, and of it the head with the best known
-    alignment (`heedful.explain.best_head`) if there is one; otherwise attention within a side. Maps whose
-    sides differ from those of the last map of the kind are ignored.
+    alignment (`heedful.explain.alignment.best_head`) if there is one; otherwise attention within a side. Maps
+    whose sides differ from those of the last map of the kind are ignored.
 
     Raises:
         RequestError: there are no maps, or none of that kind.
     """
-    kinds = {each.kind for each in explanation.maps}
-    known = [kind for kind in reversed(KINDS) if kind in kinds]
-    if not known or (kind is not None and kind not in known):
-        what = f"no {kind} attention" if known else "no attention"
-        raise RequestError(f"the explanation contains {what}")
-    wanted = kind or known[0]
-    if kind is None and wanted == "cross" and explanation.best is not None:
-        return _best(explanation, explanation.best)
-    last = [each for each in explanation.maps if each.kind == wanted][-1]
+    kinds = {attention_map.kind for attention_map in explanation.maps}
+    available = [kind for kind in reversed(KINDS) if kind in kinds]
+    if not available or (kind is not None and kind not in available):
+        missing = f"no {kind} attention" if available else "no attention"
+        raise RequestError(f"the explanation contains {missing}")
+    selected_kind = kind or available[0]
+    if kind is None and selected_kind == "cross" and explanation.best is not None:
+        return _best_head_matrix(explanation, explanation.best)
+    last = [attention_map for attention_map in explanation.maps if attention_map.kind == selected_kind][-1]
     maps = [
-        each
-        for each in explanation.maps
-        if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
+        attention_map
+        for attention_map in explanation.maps
+        if (attention_map.kind, attention_map.queries, attention_map.keys)
+        == (selected_kind, last.queries, last.keys)
     ]
     return AttentionMatrix(
-        explanation.axes[last.queries], explanation.axes[last.keys], _mean(maps), _title(maps)
+        explanation.axes[last.queries], explanation.axes[last.keys], _mean_weights(maps), _title(maps)
     )
 
 
-def _mean(maps: Sequence[Map]) -> Numbers:
+def _mean_weights(maps: Sequence[AttentionMap]) -> Numbers:
     """Return the mean over all heads, accumulated head by head to save memory."""
     total = np.zeros(maps[0].weights.shape[1:])
-    for each in maps:
-        for weights in each.weights:
+    for attention_map in maps:
+        for weights in attention_map.weights:
             total += weights
-    return total / sum(len(each.heads) for each in maps)
+    return total / sum(len(attention_map.heads) for attention_map in maps)
 
 
-def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
+def _best_head_matrix(explanation: Explanation, best: BestHead) -> AttentionMatrix:
     """Return the matrix of the head, or of the mean of a layer, with the best known alignment."""
-    (own,) = (each for each in explanation.maps if each.tap == best.tap)
+    (attention_map,) = (each for each in explanation.maps if each.tap == best.tap)
     if best.head is None:
-        weights, which = own.weights.mean(axis=0, dtype=np.float64), "mean of its heads"
+        weights, name = attention_map.weights.mean(axis=0, dtype=np.float64), "mean of its heads"
     else:
-        weights, which = own.head(best.head).astype(np.float64), f"head {best.head + 1}"
+        weights, name = attention_map.head(best.head).astype(np.float64), f"head {best.head + 1}"
     if best.step == "input":
-        which += READ_AS_INPUT
-    title = f"{name_of(own)}: layer {own.layer + 1}, {which} (best known alignment)"
-    sides = explanation.axes[own.queries], explanation.axes[own.keys]
-    return AttentionMatrix(*sides, at_step(weights, best.step), title)
+        name += INPUT_STEP_SUFFIX
+    title = f"{kind_name(attention_map)}: layer {attention_map.layer + 1}, {name} (best known alignment)"
+    axes = explanation.axes[attention_map.queries], explanation.axes[attention_map.keys]
+    return AttentionMatrix(*axes, rows_at_step(weights, best.step), title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
 PART = "causal self-attention from target to source, rows rescaled to sum 1"
 
 
-def name_of(each: Map) -> str:
+def kind_name(attention_map: AttentionMap) -> str:
     """Return the kind of attention of a map, for titles."""
-    return PART if each.is_part else NAMES[each.kind]
+    return PART if attention_map.is_part else NAMES[attention_map.kind]
 
 
-def _title(maps: Sequence[Map]) -> str:
-    name = name_of(maps[0])
-    layers = ", ".join(str(each.layer + 1) for each in maps)
-    heads = sorted({head + 1 for each in maps for head in each.heads})
+def _title(maps: Sequence[AttentionMap]) -> str:
+    name = kind_name(maps[0])
+    layers = ", ".join(str(attention_map.layer + 1) for attention_map in maps)
+    heads = sorted({head + 1 for attention_map in maps for head in attention_map.heads})
     if len(maps) == 1 and len(heads) == 1:
         return f"{name}: layer {layers}, head {heads[0]}"
-    one = f"head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
-    several = f"layer {layers}" if len(maps) == 1 else f"{len(maps)} layers"
-    return f"{name}: mean of {several}, {one}"
+    head_text = f"head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
+    layer_text = f"layer {layers}" if len(maps) == 1 else f"{len(maps)} layers"
+    return f"{name}: mean of {layer_text}, {head_text}"
 
 
-def word_alignment(shown: AttentionMatrix) -> str:
+def word_alignment(matrix: AttentionMatrix) -> str:
     """Return the word links of cross-attention in Pharaoh format: ``0-0 1-2``, source word first.
 
     Both sides end with their end token. End tokens, and white space before them, are not words; a target word
-    whose largest weight is at the end of the source has no link (`heedful.explain.alignment.links`).
+    whose largest weight is at the end of the source has no link (see `links`).
 
     Args:
-        shown: a matrix between tokens.
+        matrix: a matrix between tokens.
     """
-    return pharaoh(links(merge(shown.weights, _places(shown.keys), _places(shown.queries))))
+    return pharaoh(
+        links(merge_subwords(matrix.weights, _word_places(matrix.keys), _word_places(matrix.queries)))
+    )
 
 
-def _places(side: Axis) -> list[int]:
+def _word_places(axis: Axis) -> list[int]:
     """Return the word index of each token; tokens that belong to no word get the index of the end."""
-    places = side.words or range(len(side.tokens))
-    return [len(side.surface) if place == NO_WORD else place for place in places]
+    indices = axis.words or range(len(axis.tokens))
+    return [len(axis.surface) if index == NO_WORD else index for index in indices]
 
 
 def alignment_of(explanation: Explanation) -> str | None:
-    """Return `word_alignment` of `mean_of`, or None without a source text and a target text."""
-    sides = explanation.axes
-    if not {SOURCE, TARGET} <= sides.keys() or sides[SOURCE].grid is not None:
+    """Return `word_alignment` of `summary_matrix`, or None without a source text and a target text."""
+    axes = explanation.axes
+    if not {SOURCE, TARGET} <= axes.keys() or axes[SOURCE].grid is not None:
         return None
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
         return None
-    return word_alignment(mean_of(explanation))
+    return word_alignment(summary_matrix(explanation))
 
 
-def over_patches(shown: AttentionMatrix, row: int | None = None) -> Numbers:
+def patch_attention(matrix: AttentionMatrix, row: int | None = None) -> Numbers:
     """Return attention to image patches, ``[rows, columns]``.
 
     Args:
-        shown: a matrix with patches as columns.
+        matrix: a matrix with patches as columns.
         row: index of the query; None: the class token if there is one, otherwise the mean of all rows.
 
     Raises:
         ValueError: the keys are not image patches.
     """
-    if row is None and shown.queries.before:
+    if row is None and matrix.queries.before:
         row = 0
-    return on_grid(shown.weights.mean(axis=0) if row is None else shown.weights[row], shown.keys)
+    return on_grid(matrix.weights.mean(axis=0) if row is None else matrix.weights[row], matrix.keys)

@@ -64,15 +64,15 @@ class Family:
         Raises:
             ValueError: no letter, or several letters, have this size.
         """
-        found = [letter for letter, size in self.letters.items() if size == number]
-        if len(found) == 1:
-            return found[0]
-        if number == 1 and not found:
+        letters = [letter for letter, size in self.letters.items() if size == number]
+        if len(letters) == 1:
+            return letters[0]
+        if number == 1 and not letters:
             return "1"
-        raise ValueError(f"{self.title}: size {number} must have exactly one letter, got {found or 'none'}")
+        raise ValueError(f"{self.title}: size {number} must have exactly one letter, got {letters or 'none'}")
 
 
-class Row(NamedTuple):
+class TapRow(NamedTuple):
     """A row of the table: a tap, or its copies in equal layers, with ``<i>`` and ``<j>`` for indices."""
 
     name: str
@@ -135,18 +135,23 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-def rows(family: Family) -> list[Row]:
+def tap_rows(family: Family) -> list[TapRow]:
     """Return the taps of a family, in the order of the forward pass; a star where copies differ."""
     copies: dict[tuple[str, str, str], list[tuple[int, ...]]] = {}
-    for name, (tap, part, shape) in shapes_of(family.config).items():
+    for name, (tap, module_class, shape) in shapes_of(family.config).items():
         # The first index is <i>, the second <j>.
         letters = iter("ij")
         pattern = re.sub(r"(?<=\.)\d+(?=\.)", lambda _, left=letters: f"<{next(left)}>", name)
         description = tap.description + " (read only)" * tap.read_only
-        copies.setdefault((pattern, part, description), []).append(shape)
+        copies.setdefault((pattern, module_class, description), []).append(shape)
     return [
-        Row(name, tuple(family.letter(n[0]) if len({*n}) == 1 else "*" for n in zip(*shapes)), part, text)
-        for (name, part, text), shapes in copies.items()
+        TapRow(
+            name,
+            tuple(family.letter(n[0]) if len({*n}) == 1 else "*" for n in zip(*shapes)),
+            module_class,
+            text,
+        )
+        for (name, module_class, text), shapes in copies.items()
     ]
 
 
@@ -156,18 +161,18 @@ def shapes_of(config: AnyConfig) -> dict[str, tuple[Tap, str, tuple[int, ...]]]:
         torch.manual_seed(1)
         model = build_model(config, *[VOCABULARY] * len(SIZES[config.kind])).eval()
         inputs = inputs_of(config)
-        found: dict[str, tuple[Tap, str, tuple[int, ...]]] = {}
+        shapes: dict[str, tuple[Tap, str, tuple[int, ...]]] = {}
 
         def recorder(name: str, tap: Tap) -> Callable[[torch.Tensor], None]:
-            part = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            return lambda x: found.update({name: (tap, part, tuple(x.shape))})
+            module_class = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            return lambda x: shapes.update({name: (tap, module_class, tuple(x.shape))})
 
-        known = taps(model)
-        with intervene(model, {name: recorder(name, tap) for name, tap in known.items()}):
+        model_taps = taps(model)
+        with intervene(model, {name: recorder(name, tap) for name, tap in model_taps.items()}):
             model(*inputs)
-    if missing := known.keys() - found:
+    if missing := model_taps.keys() - shapes:
         raise ValueError(f"tap {sorted(missing)[0]} of {type(model).__name__} received no value")
-    return found
+    return shapes
 
 
 def inputs_of(config: AnyConfig) -> tuple[Tokens | Images, ...]:
@@ -177,24 +182,24 @@ def inputs_of(config: AnyConfig) -> tuple[Tokens | Images, ...]:
         return target, Tokens.of([range(n) for n in SOURCE])
     if not isinstance(config, VisionConfig | ResNetConfig | CaptionerConfig):
         return (target,)
-    side = config.image_size
-    images = Images.of(torch.zeros(len(TARGET), config.channels, side, side), config.n_tokens)
+    size = config.image_size
+    images = Images.of(torch.zeros(len(TARGET), config.channels, size, size), config.n_tokens)
     return (target, images) if isinstance(config, CaptionerConfig) else (images,)
 
 
-def page(text: str) -> str:
+def update_page(text: str) -> str:
     """Return the text of the page with new tables; all before the first of them is kept."""
     sections = [text.partition("\n## ")[0]]
     for family in FAMILIES:
         lines = [
             f"| `{row.name}` | `[{', '.join(row.shape)}]` | `{row.part}` | {row.description} |\n"
-            for row in rows(family)
+            for row in tap_rows(family)
         ]
-        head = "| tap | shape | module | value |\n| --- | --- | --- | --- |\n"
-        sections.append(f"## {family.title}\n\n{head}{''.join(lines)}")
+        header = "| tap | shape | module | value |\n| --- | --- | --- | --- |\n"
+        sections.append(f"## {family.title}\n\n{header}{''.join(lines)}")
     return "\n".join(sections)
 
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(update_page(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -82,7 +82,7 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
     model_format = format_of(checkpoint)
     try:
         with memory_errors_as(f"{source}: the model does not fit in memory"):
-            found = form.read(checkpoint)
+            imported = model_format.read(checkpoint)
     except ValidationError as error:  # a value of config.json that heedful's configuration rejects
         details = error.errors()[0]
         key = ".".join(map(str, details["loc"]))

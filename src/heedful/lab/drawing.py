@@ -396,7 +396,7 @@ def save_figure(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure
     Raises:
         WorkError: a file cannot be written.
     """
-    from heedful.explain.heat_map import save
+    from heedful.explain.drawing.heat_map import save
 
     figure = draw(*panels)
     for suffix in (".svg", ".png"):

@@ -17,8 +17,8 @@ from torch.autograd.graph import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import Census, census
-from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
+from heedful.explain.explanation import INPUT, AttentionMap, Axis, Explanation, Kind
+from heedful.explain.patterns.census import Census, census
 from heedful.lab.seeds import generator_from, seeded
 from heedful.models import language_model
 from heedful.models.base import Model
@@ -119,14 +119,14 @@ def attention_weights(model: Encoder | LanguageModel, inputs: Tokens | Images) -
     return torch.stack([captured[name][-1] for name in names])
 
 
-def census_of(texts: Iterable[Sequence[str]], kind: Kind, weights: Float[Tensor, "L n H T T"]) -> Census:
-    """Take the census of attention patterns (`heedful.explain.patterns`) from the weights of texts."""
-    heads = tuple(range(weights.shape[2]))
+def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L n H T T"]) -> Census:
+    """Take the census of attention patterns (`heedful.explain.patterns.census`) from the weights of texts."""
+    heads = tuple(range(seen.shape[2]))
     explanations = []
-    for text, text_weights in zip(texts, weights.unbind(1), strict=True):
+    for text, own in zip(texts, seen.unbind(1), strict=True):
         maps = [
-            Map(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy())
-            for n, layer in enumerate(text_weights)
+            AttentionMap(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy())
+            for n, layer in enumerate(own)
         ]
         explanations.append(Explanation("lab", "heads", None, {}, {INPUT: Axis(tuple(text))}, maps))
     return census(explanations)
@@ -152,7 +152,7 @@ def train(
         torch_optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norms.append(gradient_norm(model.parameters()).item())
-        set_rate(torch_optimizer, schedule.rate(update))
+        set_lr(torch_optimizer, schedule.rate(update))
         torch_optimizer.step()
     model.eval()
     return Training(losses, norms)

@@ -116,7 +116,7 @@ def find_model(source: object, requested: RequestedSizes, overrides: Sequence[st
         )
     names = [*PRESETS, *recipes]
     raise RequestError(
-        f"no model, recipe or run is called {name!r}{nearest(name, names)}; the models are "
+        f"unknown model, recipe or run {name!r}{nearest(name, names)}; the models are "
         f"{', '.join(PRESETS)}; the recipes are {', '.join(recipes) or 'none'}"
     )
 
@@ -219,7 +219,7 @@ def from_recipe(
     n_vocabularies = len(SIZES[family])
     defaults = trained_sizes[:n_vocabularies] if trained_sizes and n_vocabularies else [size]
     entries = requested.vocabularies.sizes(family, defaults)
-    expected = task.sizes(entries)
+    expected = task.expected_sizes(entries)
     sizes = (*entries, *trained_sizes[n_vocabularies:])[: len(expected)] if trained_sizes else expected
     notes = []
     if len(expected) > n_vocabularies:

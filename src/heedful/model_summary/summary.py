@@ -304,7 +304,7 @@ def _summary(described: DescribedModel, extent: Extent) -> ModelSummary:
     n = max(1, tokens // example.inputs.layout.max_length)
     memory = cache(lambda: update.memory(n))
     try:
-        with room_for("this model does not fit in memory; lower its sizes"):
+        with memory_errors_as("this model does not fit in memory; lower its sizes"):
             inputs = inputs_of(described.model, 1, target, source, "meta")
             of_sequences = None
             if described.recipe is not None:

@@ -71,7 +71,7 @@ def state_of(folder: Path, recipe: Recipe) -> RunState:
     run_recipe = saved_recipe(run_folder)
     if run_recipe.data.train != recipe.data.train:
         raise RequestError(f"{folder}: contains a different run; choose another folder with --out")
-    is_finished = run_folder.card.is_file() and run_folder.require().get("stopped") != "signal"
+    is_finished = run_folder.card.is_file() and run_folder.read_card().get("stopped") != "signal"
     return "finished" if is_finished else "interrupted"
 
 

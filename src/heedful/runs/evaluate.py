@@ -42,7 +42,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         # Files that are concatenated are all named; of aligned ones, only the first.
         named_files = files if isinstance(getattr(source, "paths", None), list) else files[:1]
         return {" + ".join(path.resolve().name for path in named_files): source}
-    if run.folder.card.is_file() and "imported" in run.folder.require():
+    if run.folder.card.is_file() and "imported" in run.folder.read_card():
         raise RequestError(
             "an imported run has no data sets; "
             f"{as_options(run.task.info.own_data)} evaluates it on your data"

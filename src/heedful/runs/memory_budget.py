@@ -111,9 +111,9 @@ def too_wide(recipe: Recipe, longest: Longest | None, content: str) -> str:
     task_info, budget = task_for(recipe).info, recipe.training.tokens_per_update
     message = (
         f"the widest micro-batch ({content}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {task_info.shorter}"
+        f"training.accumulate, or {task_info.memory_advice}"
     )
-    if longest is None or not task_info.whole_rows:
+    if longest is None or not task_info.unlimited_length:
         return message
     if longest.tokens <= budget:
         return f"{message} ({longest})"

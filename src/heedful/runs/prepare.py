@@ -54,7 +54,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         for column in required:
             if column not in row.row:
                 raise DataError(
-                    f"{row.where}: no column {column!r}; the row has the columns {', '.join(sorted(row.row))}"
+                    f"{row.location}: no column {column!r}; the row has the columns {', '.join(sorted(row.row))}"
                 )
         yield with_images(_join_lists(row, columns), columns.images, root)
 
@@ -113,7 +113,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     else:
         log(task.info.fitting if recipe.start is None else f"starting from {recipe.start.run}")
         with _errors_named("data.train"):
-            task.fit(lambda: rows_of(recipe, recipe.data.train, training=True))
+            task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []

@@ -141,7 +141,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
         _refuse_another_family(tree, inherited, start_run)
         _refuse_another_tokenizer(tree, inherited, start_run)
     recipe = recipe_from(tree)
-    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.known)
+    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.names)
     root = root if recipe.root is None else _resolve_path(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(

@@ -85,7 +85,7 @@ def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = Map
                 tensor.copy_(tensors[name])
     heads = sorted(_heads(tensors) - _heads([*parameters, *tied]))
     return TransferReport(
-        sorted({_part(name) for name in new_names}), [*mapped.left, *_unused(tensors, model), *heads]
+        sorted({_part(name) for name in new_names}), [*mapped.dropped, *_unused(tensors, model), *heads]
     )
 
 

@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from heedful.cli.evaluate import AlignmentOptions, Sources
-from heedful.explain.alignment import STEPS, Direction
+from heedful.explain.alignment.word_alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.evaluate import as_options
 from heedful.tasks.registry import TASKS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heedful.cli import main, output
 from heedful.errors import escaped
-from heedful.explain.terminal import COLOUR, heat_map
+from heedful.explain.drawing.terminal import COLOUR, heat_map
 from heedful.files import is_unicode
 from heedful.training.callbacks import Progress, Started
 

@@ -8,7 +8,7 @@ import pytest
 
 from heedful.config import merged
 from heedful.data.images import LazyImage
-from heedful.explain.heat_map import save
+from heedful.explain.drawing.heat_map import save
 from heedful.runs.run import Run, load
 
 WORDS = {"subwords": {"kind": "word"}}

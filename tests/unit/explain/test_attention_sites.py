@@ -3,7 +3,7 @@
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import AttentionSite, Selection, chosen, find_sites
+from heedful.explain.attention_sites import AttentionSite, Selection, find_sites, select_sites
 from heedful.nn.taps import taps
 
 
@@ -59,12 +59,12 @@ ALL = [point("self", 0, 4), point("self", 1, 4), point("cross", 0, 2)]
 def test_what_is_there_is_chosen_where_it_is(wanted, taps_and_heads):
     if taps_and_heads is None:
         with pytest.raises(RequestError, match="head must be between 1 and 2, got 4"):
-            chosen(ALL, Selection(**wanted))
+            select_sites(ALL, Selection(**wanted))
         return
-    assert [(p.tap, len(p.heads)) for p in chosen(ALL, Selection(**wanted))] == taps_and_heads
+    assert [(p.tap, len(p.heads)) for p in select_sites(ALL, Selection(**wanted))] == taps_and_heads
 
 
 def test_heads_are_in_their_order():
-    (first, *_) = chosen(ALL, Selection(heads=[2, 0]))
+    (first, *_) = select_sites(ALL, Selection(heads=[2, 0]))
     assert first.heads == (0, 2)
     assert first.n_heads == 4

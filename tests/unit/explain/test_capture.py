@@ -6,7 +6,7 @@ import torch
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
-from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites, memory
+from heedful.explain.attention_sites import NO_MAPS, Selection, capture_memory, find_sites
 from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
@@ -571,7 +571,7 @@ def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explai
     sides = explain_input(run, given).axes
     # Two layers of three heads, and three rectangles of a layer while it works.
     needed = 4 * n * n * (2 * 3 + 3 * 3)
-    assert memory(wanted, sides) == needed
+    assert capture_memory(wanted, sides) == needed
     explain_input(run, given, limit=needed)
     answered = run.predict([given])
     monkeypatch.setattr(run, "predict", lambda texts, **options: answered)

@@ -13,11 +13,11 @@ from heedful.cli.main import app
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.classes import CLASSES
-from heedful.explain.heat_map import figure_of
-from heedful.explain.jsonable import pieces
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.json_format import json_pieces
 from heedful.explain.page import build
-from heedful.explain.summary import mean_of
+from heedful.explain.patterns.classes import CLASSES
+from heedful.explain.summary import summary_matrix
 from heedful.explain.views import VIEWS
 
 
@@ -78,7 +78,7 @@ def test_a_masked_language_model_reads_one_text_or_two(command):
 def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
     run, given = explained("classification")
     shown = command("classification", given, "--json", "--out", tmp_path / "x.json")
-    assert shown == "".join(pieces(explain_input(run, given))) + "\n"
+    assert shown == "".join(json_pieces(explain_input(run, given))) + "\n"
     assert (tmp_path / "x.json").read_text("utf-8") == shown
 
 
@@ -89,10 +89,10 @@ def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
     assert "self-attention: mean of 2 layers, 3 heads" in lines
     rows = [line.split()[0] for line in lines if "→" in line]
     assert rows == ["<cls>", *given.split(), "<sep>"]
-    pieces = [
+    subwords = [
         line.split()[0] for line in command("classification", given, "--tokens").splitlines() if "→" in line
     ]
-    assert pieces == [
+    assert subwords == [
         "<cls>",
         *run.processor.text.tokens(run.processor.text.encode(given)),
         "<sep>",
@@ -240,7 +240,7 @@ def test_what_can_never_be_is_refused_before_the_run_is_read(option, value, mess
 
 
 def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "WHOLE", 0)  # as if the input were long
+    monkeypatch.setattr(build, "MAX_WHOLE_WEIGHTS", 0)  # as if the input were long
     run, given = explained("translation")
     out = tmp_path / "x.html"
     command("translation", given, "--out", out, "--exact", "1.1", "--exact", "2")
@@ -332,7 +332,7 @@ def test_a_caption_is_drawn_a_panel_a_word(explained):
     run, given = explained("captions")
     seen = explain_input(run, given)
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
-    shown = mean_of(seen).in_words()
+    shown = summary_matrix(seen).to_words()
     assert [axes.get_title() for axes in panels] == ["the image", *shown.queries.tokens]
     for axes, weights in zip(panels[1:], shown.weights, strict=True):
         drawn = np.asarray(axes.images[0].get_array())

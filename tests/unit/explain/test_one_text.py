@@ -7,21 +7,28 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import Choice, between_ids
-from heedful.explain.attention_sites import Selection, find_sites, memory, parts, sites_of, source_part
-from heedful.explain.best_head import best_head, keep
+from heedful.explain.alignment.best_head import best_head, store_best_head
+from heedful.explain.alignment.word_alignment import HeadChoice, attention_between_ids
+from heedful.explain.attention_sites import (
+    Selection,
+    capture_memory,
+    find_sites,
+    part_sites,
+    sites_of,
+    source_part,
+)
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import pieces
-from heedful.explain.page.build import numbers_of
-from heedful.explain.summary import mean_of, word_alignment
-from heedful.explain.view import Best
+from heedful.explain.explanation import BestHead
+from heedful.explain.json_format import json_pieces
+from heedful.explain.page.build import page_data
+from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.explain.views import views_of
 from heedful.tasks.model_input import AnswerOptions
 from heedful.text.specials import SPECIALS
 
 
 def jsonable(seen):
-    return json.loads("".join(pieces(seen)))
+    return json.loads("".join(json_pieces(seen)))
 
 
 def loop(whole, n_source):
@@ -85,7 +92,7 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
     """Teacher forced: another second token changes the rows after its own, and that alone."""
     run, _, source, target = translator
     other = [target[0], source[0], *target[2:]]
-    pairs = between_ids(run.model, [source] * 2, [target, other], run.recipe.sequence_format)
+    pairs = attention_between_ids(run.model, [source] * 2, [target, other], run.recipe.pairing)
     one, two = pairs
     same = [np.allclose(one[:, :, row], two[:, :, row], atol=1e-6) for row in range(len(target) + 1)]
     assert same[:3] == [True, True, False]
@@ -94,9 +101,9 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
 def test_pairs_of_several_lengths_in_one_batch_are_as_alone(translator):
     run, _, source, target = translator
     sources, targets = [source, source[:1], source[:2]], [target[:1], target, target]
-    together = list(between_ids(run.model, sources, targets, run.recipe.sequence_format))
+    together = list(attention_between_ids(run.model, sources, targets, run.recipe.pairing))
     for found, *pair in zip(together, sources, targets, strict=True):
-        (alone,) = between_ids(run.model, *([ids] for ids in pair), run.recipe.sequence_format)
+        (alone,) = attention_between_ids(run.model, *([ids] for ids in pair), run.recipe.pairing)
         assert found.shape == (2, 3, len(pair[1]) + 1, len(pair[0]) + 1)
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
@@ -104,13 +111,13 @@ def test_pairs_of_several_lengths_in_one_batch_are_as_alone(translator):
 def test_the_links_are_shown_and_it_is_said_what_they_are_of(translator):
     run, given, *_ = translator
     seen = explain_input(run, given)
-    shown = mean_of(seen)
+    shown = summary_matrix(seen)
     assert shown.queries is seen.axes["target"]
     assert "from target to source, rows rescaled to sum 1" in shown.title
     plain = jsonable(seen)
     assert plain["alignment"] == word_alignment(shown)
     assert [each.get("part", False) for each in plain["maps"]] == [False, False, True, True]
-    drawn = numbers_of(seen)["maps"]
+    drawn = page_data(seen)["maps"]
     assert [each.get("part", False) for each in drawn] == [False, False, True, True]
 
 
@@ -136,20 +143,20 @@ def test_memory_is_that_of_the_texts_and_the_parts(translator):
     sides = explain_input(run, given).axes
     n, s, t = (len(sides[name].tokens) for name in ("input", "source", "target"))
     found = sites_of(run)
-    assert found == [*find_sites(run.model), *parts(found)]
-    assert memory(found, sides) == 4 * 3 * (2 * n * n + 2 * s * t + 3 * n * n)
-    assert memory(parts(found), sides) == memory(found, sides)
+    assert found == [*find_sites(run.model), *part_sites(found)]
+    assert capture_memory(found, sides) == 4 * 3 * (2 * n * n + 2 * s * t + 3 * n * n)
+    assert capture_memory(part_sites(found), sides) == capture_memory(found, sides)
 
 
 def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
     run, given, *_ = translator
     assert best_head(run) is None
-    if not keep(run, [SimpleNamespace(choice=Choice(1, 2), rate=0.5)], 3):
+    if not store_best_head(run, [SimpleNamespace(choice=HeadChoice(1, 2), rate=0.5)], 3):
         pytest.skip("this run has no card")
     try:
         seen = explain_input(run, given)
-        assert seen.best == Best(seen.maps[3].tap, 2)
-        assert mean_of(seen).title.endswith("layer 2, head 3 (best known alignment)")
+        assert seen.best == BestHead(seen.maps[3].tap, 2)
+        assert summary_matrix(seen).title.endswith("layer 2, head 3 (best known alignment)")
     finally:
         (run.folder.path / "alignment.json").unlink()
 
@@ -158,6 +165,6 @@ def test_of_slots_there_is_no_part(explained, translator):
     pairing = translator[0].recipe.sequence_format
     run, _ = explained("local and compressed")
     sites = find_sites(run.model)
-    assert 0 < len(parts(sites)) < len(sites)
+    assert 0 < len(part_sites(sites)) < len(sites)
     with pytest.raises(RequestError, match="attention between tokens"):
-        next(between_ids(run.model, [[7]], [[7]], pairing))
+        next(attention_between_ids(run.model, [[7]], [[7]], pairing))

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import from_prediction, links, pharaoh
+from heedful.explain.alignment.word_alignment import attention_of_prediction, links, pharaoh
 from heedful.explain.capture import explain_input
-from heedful.explain.summary import by_words, mean_of, merged, over_patches, word_alignment
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.summary import patch_attention, summary_matrix, word_alignment, word_axis, words_of
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
 TARGET = Axis(("x1", "x2", "y", "</s>"), (0, 0, 1, -1), ("x", "y"))
@@ -22,41 +22,41 @@ def made(*maps, axes=None):
 
 def cross(layer, *heads, numbers=None):
     numbers = numbers or tuple(range(len(heads)))
-    return Map("t", "cross", layer, "target", "source", numbers, np.stack(heads))
+    return AttentionMap("t", "cross", layer, "target", "source", numbers, np.stack(heads))
 
 
 def test_words_of_an_axis_keep_their_order():
     axis = Axis(("<s>", "a", "b", "c", "</s>"), (-1, 1, 1, 0, -1), ("C", "AB"))
-    assert by_words(axis) == (["<s>", "AB", "C", "</s>"], [0, 1, 1, 2, 3])
-    assert merged(axis) == Axis(("<s>", "AB", "C", "</s>"))
+    assert words_of(axis) == (["<s>", "AB", "C", "</s>"], [0, 1, 1, 2, 3])
+    assert word_axis(axis) == Axis(("<s>", "AB", "C", "</s>"))
     image = Axis(("<cls>", "1,1", "1,2"), (-1,) * 3, grid=(1, 2), before=1)
-    assert merged(image) is image
+    assert word_axis(image) is image
 
 
 def test_the_mean_is_over_all_heads_of_all_layers():
-    shown = mean_of(made(cross(0, ONE, OTHER), cross(1, ONE, ONE)))
+    shown = summary_matrix(made(cross(0, ONE, OTHER), cross(1, ONE, ONE)))
     np.testing.assert_allclose(shown.weights, (3 * ONE + OTHER) / 4, atol=1e-7)
     assert shown.title == "cross-attention: mean of 2 layers, 2 heads"
     np.testing.assert_allclose(shown.weights.sum(-1), 1, atol=1e-6)
 
 
 def test_a_single_head_is_named():
-    assert mean_of(made(cross(2, ONE, numbers=(4,)))).title == "cross-attention: layer 3, head 5"
-    assert mean_of(made(cross(2, ONE, OTHER))).title == "cross-attention: mean of layer 3, 2 heads"
+    assert summary_matrix(made(cross(2, ONE, numbers=(4,)))).title == "cross-attention: layer 3, head 5"
+    assert summary_matrix(made(cross(2, ONE, OTHER))).title == "cross-attention: mean of layer 3, 2 heads"
 
 
 def test_words_are_sums_of_columns_and_means_of_rows():
-    shown = mean_of(made(cross(0, ONE))).in_words()
+    shown = summary_matrix(made(cross(0, ONE))).to_words()
     assert shown.queries.tokens == ("x", "y", "</s>")
     assert shown.keys.tokens == ("a", "b", "</s>")
     np.testing.assert_allclose(shown.weights, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0, 1]], atol=1e-7)
 
 
 def test_links_are_those_of_the_words():
-    assert word_alignment(mean_of(made(cross(0, ONE)))) == "0-0 1-1"
+    assert word_alignment(summary_matrix(made(cross(0, ONE)))) == "0-0 1-1"
     nothing = OTHER.copy()
     nothing[2] = [0, 0, 0.1, 0.9]
-    assert word_alignment(mean_of(made(cross(0, nothing)))) == "0-0"
+    assert word_alignment(summary_matrix(made(cross(0, nothing)))) == "0-0"
 
 
 def test_blanks_before_the_end_are_no_words():
@@ -67,59 +67,59 @@ def test_blanks_before_the_end_are_no_words():
     }
     weights = np.array([[0.6, 0.2, 0.2], [0.4, 0.35, 0.25], [1, 0, 0], [1, 0, 0]], dtype=np.float32)
     seen = Explanation("translation", "r", "a ", {"text": "x y "}, sides, [cross(0, weights)])
-    assert word_alignment(mean_of(seen)) == "0-0"
+    assert word_alignment(summary_matrix(seen)) == "0-0"
 
 
 def test_the_word_alignment_is_that_of_predictions(explained):
     run, given = explained("translation")
     (prediction,) = run.predict([given], alignment=True)
-    own = from_prediction(prediction, run.processor)
+    own = attention_of_prediction(prediction, run.processor)
     mean = own.weights.mean(axis=(0, 1))
-    shown = mean_of(explain_input(run, given))
-    np.testing.assert_allclose(shown.in_words().weights, mean, atol=1e-6)
-    assert shown.in_words().queries.tokens == own.target
-    assert shown.in_words().keys.tokens == own.source
+    shown = summary_matrix(explain_input(run, given))
+    np.testing.assert_allclose(shown.to_words().weights, mean, atol=1e-6)
+    assert shown.to_words().queries.tokens == own.target
+    assert shown.to_words().keys.tokens == own.source
     assert word_alignment(shown) == pharaoh(links(mean))
 
 
 def test_the_strongest_links_come_first_and_nothing_is_left_out_but_nothings():
-    rows = mean_of(made(cross(0, ONE))).strongest(2)
+    rows = summary_matrix(made(cross(0, ONE))).strongest(2)
     assert rows[0] == ("x1", [("a", 1.0)])
     assert rows[2] == ("y", [("b1", pytest.approx(0.4)), ("b2", pytest.approx(0.4))])
 
 
 def test_cross_attention_stands_before_attention_in_one_side():
-    own = Map("s", "self", 0, "source", "source", (0,), np.eye(4, dtype=np.float32)[None])
+    own = AttentionMap("s", "self", 0, "source", "source", (0,), np.eye(4, dtype=np.float32)[None])
     seen = made(own, cross(0, ONE))
-    assert mean_of(seen).title.startswith("cross-attention")
-    assert mean_of(seen, "self").title == "self-attention: layer 1, head 1"
+    assert summary_matrix(seen).title.startswith("cross-attention")
+    assert summary_matrix(seen, "self").title == "self-attention: layer 1, head 1"
     with pytest.raises(RequestError, match="no causal attention"):
-        mean_of(seen, "causal")
+        summary_matrix(seen, "causal")
     with pytest.raises(RequestError, match="no attention"):
-        mean_of(made())
+        summary_matrix(made())
 
 
 def test_maps_over_other_keys_are_not_mixed(explained):
-    shown = mean_of(explain_input(*explained("local and compressed")))
+    shown = summary_matrix(explain_input(*explained("local and compressed")))
     assert shown.title == "causal self-attention: mean of 2 layers, 3 heads"
 
 
 def test_what_a_class_token_sees_lies_over_the_image(explained):
     seen = explain_input(*explained("images"))
-    shown = mean_of(seen)
-    grid = over_patches(shown)
+    shown = summary_matrix(seen)
+    grid = patch_attention(shown)
     np.testing.assert_array_equal(grid, shown.weights[0, 1:].reshape(2, 2))
     with pytest.raises(ValueError, match="must be an image"):
-        over_patches(mean_of(made(cross(0, ONE))))
+        patch_attention(summary_matrix(made(cross(0, ONE))))
 
 
 def test_without_a_class_token_the_patches_are_looked_at_on_average(explained):
-    shown = mean_of(explain_input(*explained("images without class token")))
-    np.testing.assert_allclose(over_patches(shown), shown.weights.mean(0).reshape(2, 2))
-    np.testing.assert_array_equal(over_patches(shown, 3), shown.weights[3].reshape(2, 2))
+    shown = summary_matrix(explain_input(*explained("images without class token")))
+    np.testing.assert_allclose(patch_attention(shown), shown.weights.mean(0).reshape(2, 2))
+    np.testing.assert_array_equal(patch_attention(shown, 3), shown.weights[3].reshape(2, 2))
 
 
 def test_a_caption_looks_at_patches_word_by_word(explained):
-    shown = mean_of(explain_input(*explained("captions")))
-    assert over_patches(shown, 0).shape == (3, 3)
-    np.testing.assert_allclose(over_patches(shown, 0).sum(), 1, atol=1e-5)
+    shown = summary_matrix(explain_input(*explained("captions")))
+    assert patch_attention(shown, 0).shape == (3, 3)
+    np.testing.assert_allclose(patch_attention(shown, 0).sum(), 1, atol=1e-5)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.explain.tap_table import FAMILIES, Family, Row, inputs_of, page, rows, shapes_of
+from heedful.explain.tap_table import FAMILIES, Family, TapRow, inputs_of, shapes_of, tap_rows, update_page
 from heedful.models.registry import BUILDERS, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.taps import capture, intervene
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "taps.md"
 
 def test_the_page_is_what_models_show():
     text = PAGE.read_text(encoding="utf-8")
-    assert text == page(text), (
+    assert text == update_page(text), (
         "docs/taps.md is not what running models show; make it anew:\n"
         "    python -m heedful.explain.tap_table docs/taps.md"
     )
@@ -33,13 +33,13 @@ def test_letters_are_explained_and_mean_one_number_each(family):
     assert 1 not in numbers
     table = PAGE.read_text(encoding="utf-8").partition("| letter | axis |\n")[2].partition("\n\n")[0]
     known = {letter for line in table.splitlines()[1:] for letter in line.split(" | ")[0][2:].split(", ")}
-    used = {letter for row in rows(family) for letter in row.shape}
+    used = {letter for row in tap_rows(family) for letter in row.shape}
     assert used <= known | {"1"}
 
 
 def test_rows_are_those_of_a_model_that_is_known():
     (family,) = (f for f in FAMILIES if f.title == "Encoder-decoder")
-    found = {row.name: row for row in rows(family)}
+    found = {row.name: row for row in tap_rows(family)}
     cross = "decoder.blocks.<i>.cross_attention.part"
     wanted = {
         "source_embedding.output": ("T_s", "d"),
@@ -63,9 +63,9 @@ def test_rows_are_those_of_a_model_that_is_known():
 
 
 def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
-    by_title = {family.title: rows(family) for family in FAMILIES}
+    by_title = {family.title: tap_rows(family) for family in FAMILIES}
     (blocks,) = by_title["Residual convolutional network for images"]
-    assert blocks == Row("blocks.<i>.output", ("B", "*", "*", "*"), "Bottleneck", blocks.description)
+    assert blocks == TapRow("blocks.<i>.output", ("B", "*", "*", "*"), "Bottleneck", blocks.description)
     (mixed,) = (found for title, found in by_title.items() if "experts" in title)
     weights = {row.part: row.shape for row in mixed if row.name.endswith("mixer.part.weights")}
     assert weights == {
@@ -81,7 +81,7 @@ def test_a_number_without_a_letter_or_with_two_is_refused():
         d_model=6, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 7}}
     )
     with pytest.raises(ValueError, match="unknown: size 29 must have exactly one letter, got none"):
-        rows(Family("unknown", config, {}))
+        tap_rows(Family("unknown", config, {}))
     with pytest.raises(ValueError, match=r"double: size 3 must have exactly one letter, got \['A', 'B'\]"):
         Family("double", config, {"A": 3, "B": 3}).letter(3)
 

@@ -12,8 +12,8 @@ from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import EVERY_MAP, explain_input
-from heedful.explain.heat_map import figure_of, save
-from heedful.explain.jsonable import pieces
+from heedful.explain.drawing.heat_map import figure_of, save
+from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
 from heedful.explain.views import ALL
 from heedful.runs.run import load
@@ -54,7 +54,7 @@ def jobs(run, name, given, folder):
         seen = explain_input(
             run, given, maps=Selection(kinds=[]) if name in BLIND else EVERY_MAP, views=[ALL]
         )
-        return "".join(pieces(seen)), page(seen)
+        return "".join(json_pieces(seen)), page(seen)
 
     def drawn():
         path = folder / f"{next(numbers)}.svg"

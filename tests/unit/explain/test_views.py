@@ -235,7 +235,7 @@ def test_views_are_there_or_say_what_is_instead(explained, every):
     run, given = explained(every)
     kinds = None if find_sites(run.model) else ()
     for name in VIEWS:
-        if view_module(name).has(run):
+        if view_module(name).supports(run):
             assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).views.keys() == {name}
         else:
             with pytest.raises(RequestError, match="use another view"):

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from heedful.explain.heat_map import save
+from heedful.explain.drawing.heat_map import save
 from heedful.lab.drawing import (
     CARD,
     COLOURS,

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import checked, thumbnail
-from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
-from heedful.explain.summary import alignment_of, mean_of
-from heedful.explain.view import Explanation, Map
+from heedful.explain.drawing.matrix import check_weights, thumbnail
+from heedful.explain.explanation import AttentionMap, Explanation
+from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
+from heedful.explain.summary import alignment_of, summary_matrix
 from heedful.explain.views import VIEWS, view_module
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject
@@ -31,7 +31,7 @@ from heedful.typing import JsonMapping, JsonObject
 VERSION = 1
 """Format version of the JSON in the document."""
 
-WHOLE = 1_500_000
+MAX_WHOLE_WEIGHTS = 1_500_000
 """Maximum total number of weights for which every matrix is stored whole (4 MB in base64)."""
 
 LONGEST = 2000
@@ -65,9 +65,9 @@ Head = int | None
 def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> str:
     """Return an explanation as one HTML document, to be written in UTF-8.
 
-    Equal explanations give equal documents. If all matrices together are small (`WHOLE`), all are stored
-    whole. Otherwise the document has a thumbnail of every head, the largest weights of each row, and the
-    whole matrices of the heads in ``exact``. `heedful.explain.page.packing` describes the precision.
+    Equal explanations give equal documents. If all matrices together are small (`MAX_WHOLE_WEIGHTS`), all are
+    stored whole. Otherwise the document has a thumbnail of every head, the largest weights of each row, and
+    the whole matrices of the heads in ``exact``. `heedful.explain.page.packing` describes the precision.
 
     Args:
         explanation: the explanation.
@@ -77,25 +77,26 @@ def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> 
         RequestError: ``exact`` names a head that is not in the explanation.
         ValueError: a weight is not between 0 and 1.
     """
-    numbers = numbers_of(explanation, exact)
-    style, script = _part("page.css"), "\n".join(_part(f"script/{name}.js") for name in SCRIPT)
-    return Template(_part("page.html")).substitute(
-        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}",
-        title=_escaped(f"{explanation.run}: {explanation.task}"),
-        facts=_facts(explanation),
+    data = page_data(explanation, exact)
+    style, script = _asset("page.css"), "\n".join(_asset(f"script/{name}.js") for name in SCRIPT)
+    hashes = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    return Template(_asset("page.html")).substitute(
+        policy=f"default-src 'none'; img-src data:; {hashes}",
+        title=_escape(f"{explanation.run}: {explanation.task}"),
+        facts=_facts_html(explanation),
         style=style,
         script=script,
-        data=as_script(numbers),
-        about_weights="".join(f"\n{each}" for each in ABOUT_WEIGHTS if numbers["maps"]),
+        data=as_script(data),
+        about_weights="".join(f"\n{note}" for note in ABOUT_WEIGHTS if data["maps"]),
     )
 
 
 @cache
-def _part(name: str) -> str:
+def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """Return the hash of an inline script or style in the form used by content security policies."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
@@ -106,73 +107,90 @@ def as_script(value: object) -> str:
     Raises:
         ValueError: a number is not finite.
     """
-    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return plain.replace("<", "\\u003c")
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
 
 
-def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
+def page_data(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
     """Return the data of the page's script, JSON-ready. Maps without weights are omitted.
 
     Raises:
         RequestError: ``exact`` names a head that is not in the explanation.
     """
-    maps = [each for each in explanation.maps if each.weights.size]
-    wanted = _wanted(maps, exact)
-    read, best = _best(explanation)
+    maps = [attention_map for attention_map in explanation.maps if attention_map.weights.size]
+    whole_heads = _whole_heads(maps, exact)
+    input_step_maps, best = _best_head(explanation)
     return {
         "version": VERSION,
-        "sides": {name: _side(side) for name, side in explanation.axes.items()},
-        "maps": [*(_map(each, wanted) for each in maps), *read, *_rollouts(explanation)],
+        "sides": {name: _axis_json(axis) for name, axis in explanation.axes.items()},
+        "maps": [
+            *(_map_json(attention_map, whole_heads) for attention_map in maps),
+            *input_step_maps,
+            *_rollouts(explanation),
+        ],
         "best": best,
         "written": {
-            name: [None if each is None else _probability(each) for each in log_probs]
+            name: [None if log_prob is None else _probability(log_prob) for log_prob in log_probs]
             for name, log_probs in explanation.log_probs.items()
-            if any(each is not None for each in log_probs)  # none, for example, in a text without masks
+            if any(
+                log_prob is not None for log_prob in log_probs
+            )  # none, for example, in a text without masks
         },
         "more": drawings(explanation),
     }
 
 
-def _wanted(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[tuple[str, Head]]:
+def _whole_heads(
+    maps: Sequence[AttentionMap], exact: Iterable[tuple[str, int]]
+) -> frozenset[tuple[str, Head]]:
     """Return the heads, and means of heads, whose matrices are stored whole."""
-    known: dict[str, set[Head]] = {each.tap: {*each.heads} for each in maps}
+    heads_by_tap: dict[str, set[Head]] = {attention_map.tap: {*attention_map.heads} for attention_map in maps}
     for tap, head in exact:
-        if tap not in known:
-            raise RequestError(f"unknown tap {tap!r}; expected one of {sorted(known)}")
-        if head not in known[tap]:
+        if tap not in heads_by_tap:
+            raise RequestError(f"unknown tap {tap!r}; expected one of {sorted(heads_by_tap)}")
+        if head not in heads_by_tap[tap]:
             raise RequestError(f"{tap}: head {head + 1} is not in this explanation")
-    if sum(len(_views(each)) * each.weights[0].size for each in maps) <= WHOLE:
-        return frozenset((each.tap, head) for each in maps for head in _views(each))
-    asked: set[tuple[str, Head]] = {*exact}
-    means = {(tap, None) for tap, heads in known.items() if {(tap, head) for head in heads} <= asked}
-    return frozenset(asked | means)
+    sizes = [len(_heads_and_mean(attention_map)) * attention_map.weights[0].size for attention_map in maps]
+    if sum(sizes) <= MAX_WHOLE_WEIGHTS:
+        return frozenset(
+            (attention_map.tap, head) for attention_map in maps for head in _heads_and_mean(attention_map)
+        )
+    requested: set[tuple[str, Head]] = {*exact}
+    means = {
+        (tap, None) for tap, heads in heads_by_tap.items() if {(tap, head) for head in heads} <= requested
+    }
+    return frozenset(requested | means)
 
 
-def _views(each: Map) -> list[Head]:
+def _heads_and_mean(attention_map: AttentionMap) -> list[Head]:
     """Return the heads of a map, followed by their mean if there are several."""
-    return [*each.heads, None] if len(each.heads) > 1 else [*each.heads]
+    return [*attention_map.heads, None] if len(attention_map.heads) > 1 else [*attention_map.heads]
 
 
-def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> JsonObject:
-    rows, columns = each.weights.shape[1:]
+def _map_json(attention_map: AttentionMap, whole_heads: frozenset[tuple[str, Head]]) -> JsonObject:
+    rows, columns = attention_map.weights.shape[1:]
     queries, keys = ([""] * n for n in (rows, columns))
-    views = []
-    for head in _views(each):
-        weights = each.weights.mean(axis=0, dtype=np.float64) if head is None else each.head(head)
-        views.append(_view(head, checked(keys, queries, weights), (each.tap, head) in wanted))
+    head_entries = []
+    for head in _heads_and_mean(attention_map):
+        weights = (
+            attention_map.weights.mean(axis=0, dtype=np.float64) if head is None else attention_map.head(head)
+        )
+        head_entries.append(
+            _head_json(head, check_weights(keys, queries, weights), (attention_map.tap, head) in whole_heads)
+        )
     return {
-        "tap": each.tap,
-        "kind": each.kind,
-        "layer": each.layer,
-        "queries": each.queries,
-        "keys": each.keys,
+        "tap": attention_map.tap,
+        "kind": attention_map.kind,
+        "layer": attention_map.layer,
+        "queries": attention_map.queries,
+        "keys": attention_map.keys,
         "size": [rows, columns],
-        "views": views,
-        **({"part": True} if each.is_part else {}),
+        "views": head_entries,
+        **({"part": True} if attention_map.is_part else {}),
     }
 
 
-def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None]:
+def _best_head(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None]:
     """Return the head with the best known alignment as ``tap`` and ``head``.
 
     If its rows are those of the input step, also return a map of its own, stored whole, whose rows are those
@@ -183,49 +201,49 @@ def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None
     tap, head, step = astuple(explanation.best)
     if step == "output":
         return [], {"tap": tap, "head": head}
-    (own,) = (each for each in explanation.maps if each.tap == tap)
-    weights = mean_of(explanation).weights[None].astype(np.float32)
-    made = replace(own, tap=f"{tap}.{step}", heads=(head or 0,), weights=weights)
-    return [{**_whole(made, head), "read": True}], {"tap": made.tap, "head": head}
+    (attention_map,) = (each for each in explanation.maps if each.tap == tap)
+    weights = summary_matrix(explanation).weights[None].astype(np.float32)
+    step_map = replace(attention_map, tap=f"{tap}.{step}", heads=(head or 0,), weights=weights)
+    return [{**_whole_map(step_map, head), "read": True}], {"tap": step_map.tap, "head": head}
 
 
 def _rollouts(explanation: Explanation) -> list[JsonObject]:
     """Return the matrices of the view ``rollout`` as maps, stored whole and drawn as means of heads."""
-    found = []
+    maps = []
     for number, matrix in enumerate(explanation.views.get("rollout", {}).get("matrices", ())):
         queries, keys = matrix["queries"], matrix["keys"]
         weights = np.asarray([matrix["weights"]], dtype=np.float32)
         if not weights.size:
             continue
-        made = Map(
+        rollout_map = AttentionMap(
             f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights
         )
-        found.append({**_whole(made, None), "rollout": True})
-    return found
+        maps.append({**_whole_map(rollout_map, None), "rollout": True})
+    return maps
 
 
-def _whole(made: Map, head: Head) -> JsonObject:
+def _whole_map(attention_map: AttentionMap, head: Head) -> JsonObject:
     """Return a map with one matrix, stored whole, labelled with a head or, if None, as a mean."""
-    packed = _map(made, frozenset({(made.tap, made.heads[0])}))
+    packed = _map_json(attention_map, frozenset({(attention_map.tap, attention_map.heads[0])}))
     packed["views"][0]["head"] = head
     return packed
 
 
-def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> JsonObject:
-    levels, small = levels_of(weights), thumbnail(weights)
-    shades, greatest = shades_of(small)
+def _head_json(head: Head, weights: NDArray[np.float64], is_whole: bool) -> JsonObject:
+    levels, cells = quantise(weights), thumbnail(weights)
+    shades, largest = quantise_shades(cells)
     row, column = np.unravel_index(int(levels.argmax()), levels.shape)
     view = {
         "head": head,
         "strongest": [int(row), int(column), int(levels[row, column])],
-        "cells": [*small.shape],
-        "shades": text_of(shades),
-        "greatest": greatest,
+        "cells": [*cells.shape],
+        "shades": encode_base64(shades),
+        "greatest": largest,
     }
-    if whole:
-        return {**view, "levels": text_of(levels)}
-    places, kept = strongest(levels)
-    return {**view, "places": text_of(places), "kept": text_of(kept)}
+    if is_whole:
+        return {**view, "levels": encode_base64(levels)}
+    columns, kept_levels = strongest(levels)
+    return {**view, "places": encode_base64(columns), "kept": encode_base64(kept_levels)}
 
 
 def drawings(explanation: Explanation) -> list[JsonObject]:
@@ -234,23 +252,27 @@ def drawings(explanation: Explanation) -> list[JsonObject]:
     A view with a ``kind`` is a drawing itself. Other views that have no module, and drawings of axes that the
     explanation does not have, are ignored.
     """
-    found: list[JsonObject] = []
+    entries: list[JsonObject] = []
     for name, view in explanation.views.items():
         if view.get("kind") in KINDS:
-            found.append(dict(view))
+            entries.append(dict(view))
         elif name in VIEWS:
-            found += view_module(name).drawings(explanation, view)
-    return [each for each in found if each["kind"] not in _OF_AXES or each["side"] in explanation.axes]
+            entries += view_module(name).drawings(explanation, view)
+    return [
+        drawing
+        for drawing in entries
+        if drawing["kind"] not in _OF_AXES or drawing["side"] in explanation.axes
+    ]
 
 
-def _side(side: Axis) -> JsonObject:
-    image = side.image and f"data:image/png;base64,{base64.b64encode(side.image).decode('ascii')}"
+def _axis_json(axis: Axis) -> JsonObject:
+    image = axis.image and f"data:image/png;base64,{base64.b64encode(axis.image).decode('ascii')}"
     return {
-        "tokens": side.tokens,
-        "words": side.words,
-        "surface": side.surface,
-        "grid": side.grid,
-        "before": side.before,
+        "tokens": axis.tokens,
+        "words": axis.words,
+        "surface": axis.surface,
+        "grid": axis.grid,
+        "before": axis.before,
         "image": image or None,
     }
 
@@ -260,45 +282,53 @@ def _probability(log_prob: float) -> float | None:
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def _facts(explanation: Explanation) -> str:
+def _facts_html(explanation: Explanation) -> str:
     """Return the top of the document in plain HTML, readable without the script."""
     answer = explanation.answer
-    facts = [("Input", _quoted(_input_text(explanation.input)))]
+    facts = [("Input", _quoted_html(_input_text(explanation.input)))]
     if answer.get("error"):
-        facts.append(("No answer", _escaped(answer["error"])))
+        facts.append(("No answer", _escape(answer["error"])))
     elif answer:
-        facts.append(("Answer", _answered(answer, explanation.task)))
+        facts.append(("Answer", _answer_html(answer, explanation.task)))
     if answer.get("note"):
-        facts.append(("Note", _escaped(answer["note"])))
+        facts.append(("Note", _escape(answer["note"])))
     if answer.get("follows") is not None:
-        facts.append(("Second text follows the first", f"probability {_number(answer['follows'])}"))
+        facts.append(
+            ("Second text follows the first", f"probability {_format_probability(answer['follows'])}")
+        )
     if links := alignment_of(explanation):
-        facts.append(("Word alignment", f'<span title="source-target, from 0">{_escaped(links)}</span>'))
-    others = answer.get("alternatives", ())[:ALTERNATIVES]
-    if others:
-        items = "".join(f"<li>{_answered(other, explanation.task)}</li>" for other in others)
+        facts.append(("Word alignment", f'<span title="source-target, from 0">{_escape(links)}</span>'))
+    alternatives = answer.get("alternatives", ())[:ALTERNATIVES]
+    if alternatives:
+        items = "".join(
+            f"<li>{_answer_html(alternative, explanation.task)}</li>" for alternative in alternatives
+        )
         facts.append(("Other answers", f"<ol>{items}</ol>"))
     lines = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
-    run, task = _escaped(explanation.run), _escaped(explanation.task)
+    run, task = _escape(explanation.run), _escape(explanation.task)
     heading = f'<h1><bdi>{run}</bdi> <span class="task">{task}</span></h1>'
     return f'{heading}\n<dl class="facts">{lines}</dl>'
 
 
-def _answered(answer: JsonMapping, task: str) -> str:
-    probability = _certainty(answer, task)
-    shown = "" if probability is None else f' <span class="p">probability {_number(probability)}</span>'
+def _answer_html(answer: JsonMapping, task: str) -> str:
+    probability = _answer_probability(answer, task)
+    probability_html = (
+        ""
+        if probability is None
+        else f' <span class="p">probability {_format_probability(probability)}</span>'
+    )
     text = answer.get("text", "")
-    return (_quoted(text) if text else '<span class="hint">nothing</span>') + shown
+    return (_quoted_html(text) if text else '<span class="hint">nothing</span>') + probability_html
 
 
-def _certainty(answer: JsonMapping, task: str) -> float | None:
+def _answer_probability(answer: JsonMapping, task: str) -> float | None:
     """Return the probability of a generated text or a label; None if the score is not a probability."""
     if answer.get("log_probs"):
         return _probability(math.fsum(answer["log_probs"]))
     return _probability(answer.get("score", 0.0)) if task in _LABELLING else None
 
 
-def _number(probability: float) -> str:
+def _format_probability(probability: float) -> str:
     """Format a probability with four decimal places, or in scientific notation if it is smaller."""
     return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
 
@@ -313,12 +343,12 @@ def _input_text(value: object) -> str:
     return "an image"
 
 
-def _quoted(text: str) -> str:
+def _quoted_html(text: str) -> str:
     """Return a text in its own writing direction, truncated to `LONGEST` characters."""
-    cut = text if len(text) <= LONGEST else text[:LONGEST] + " \N{HORIZONTAL ELLIPSIS}"
-    return f'<span class="quoted" dir="auto">{_escaped(cut)}</span>'
+    truncated = text if len(text) <= LONGEST else text[:LONGEST] + " \N{HORIZONTAL ELLIPSIS}"
+    return f'<span class="quoted" dir="auto">{_escape(truncated)}</span>'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for HTML; lone surrogates, which UTF-8 cannot encode, are replaced."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))

@@ -32,7 +32,7 @@ LINKS = 8
 Levels = NDArray[np.uint16]
 
 
-def levels_of(weights: NDArray[np.float64]) -> Levels:
+def quantise(weights: NDArray[np.float64]) -> Levels:
     """Quantise weights from 0 to 1 to integers from 0 to `LEVELS`, rounded."""
     return np.rint(weights * LEVELS).astype(np.uint16)
 
@@ -55,26 +55,26 @@ def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
     if columns > LEVELS:
         raise ValueError(f"number of columns must be at most {LEVELS}, got {columns}")
     # Level and column in one integer: all differ, so the result does not depend on how ties are sorted.
-    numbers = (levels.astype(np.uint32) << 16) | (LEVELS - np.arange(columns, dtype=np.uint32))
-    rest = columns - min(n, columns)
-    if rest:
-        numbers = np.partition(numbers, rest, axis=1)[:, rest:]
-    best = np.sort(numbers, axis=1)[:, ::-1]
-    return (LEVELS - (best & LEVELS)).astype(np.uint16), (best >> 16).astype(np.uint16)
+    sort_keys = (levels.astype(np.uint32) << 16) | (LEVELS - np.arange(columns, dtype=np.uint32))
+    n_dropped = columns - min(n, columns)
+    if n_dropped:
+        sort_keys = np.partition(sort_keys, n_dropped, axis=1)[:, n_dropped:]
+    largest = np.sort(sort_keys, axis=1)[:, ::-1]
+    return (LEVELS - (largest & LEVELS)).astype(np.uint16), (largest >> 16).astype(np.uint16)
 
 
-def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
+def quantise_shades(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
     """Return cells quantised to integers from 0 to `SHADES` (the largest cell), and the largest value."""
-    greatest = float(cells.max())
-    return np.rint(cells / (greatest or 1.0) * SHADES).astype(np.uint8), greatest
+    largest = float(cells.max())
+    return np.rint(cells / (largest or 1.0) * SHADES).astype(np.uint8), largest
 
 
-def text_of(numbers: NDArray[np.integer]) -> str:
+def encode_base64(integers: NDArray[np.integer]) -> str:
     """Encode integers in base64, little-endian."""
-    return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+    return base64.b64encode(integers.astype(integers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
-def signed(values: NDArray[np.float64]) -> JsonObject:
+def pack_signed(values: NDArray[np.float64]) -> JsonObject:
     """Return a matrix of numbers from -1 to 1 for the page: ``size``, and ``levels`` of 16 bits.
 
     Level 0 stands for NaN, which the page leaves empty; levels 1 to `LEVELS` stand for -1 to 1.
@@ -82,5 +82,5 @@ def signed(values: NDArray[np.float64]) -> JsonObject:
     levels = 1 + np.rint((np.nan_to_num(values).clip(-1.0, 1.0) + 1) / 2 * (LEVELS - 1))
     return {
         "size": [*values.shape],
-        "levels": text_of(np.where(np.isnan(values), 0, levels).astype(np.uint16)),
+        "levels": encode_base64(np.where(np.isnan(values), 0, levels).astype(np.uint16)),
     }

@@ -18,7 +18,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.explain.view import Explanation
+    from heedful.explain.explanation import Explanation
     from heedful.runs.run import Run
     from heedful.tasks.model_input import ModelInput
 
@@ -29,15 +29,15 @@ class View:
 
     Args:
         description: what it shows, for the help of the command.
-        needs: what it requires of a run, for messages: "the view lens needs ...".
+        requirement: what it requires of a run, for messages: "the view lens needs ...".
         is_over_inputs: whether it uses several inputs together.
-        by: how to get a run that meets the requirement, if a setting decides it.
+        remedy: how to get a run that meets the requirement, if a setting decides it.
     """
 
     description: str
-    needs: str
+    requirement: str
     is_over_inputs: bool = False
-    by: str = ""
+    remedy: str = ""
 
 
 VIEWS: dict[str, View] = {
@@ -66,7 +66,7 @@ VIEWS: dict[str, View] = {
     "class-token": View(
         "attention of the class token of an image, by layer",
         "an image model with attention and a class token",
-        by="train an image model with model.pooling=first, or ",
+        remedy="train an image model with model.pooling=first, or ",
     ),
     "positions": View("cosine similarity of position vectors", "position vectors"),
     "filters": View("principal components of the patch projection", "image patches"),
@@ -81,7 +81,7 @@ ALL = "all"
 class ViewModule(Protocol):
     """Interface of the module of a view."""
 
-    def has(self, run: "Run") -> bool:
+    def supports(self, run: "Run") -> bool:
         """Whether a run meets the requirement of the view."""
 
     def compute(
@@ -108,7 +108,7 @@ class ViewModule(Protocol):
         - patches: ``side``, an image, and ``images``: each has a ``label`` and ``values``, one per patch, or
           one per cell of its own ``grid`` (rows and columns); all on one scale, or each on its own if
           ``apart`` is true; for attention, ``among`` is the number of tokens that each row sums over.
-        - heat: ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`).
+        - heat: ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.pack_signed`).
         - image: ``image``, a data URL, ``text``, its description, and ``width`` in pixels.
         """
 
@@ -128,8 +128,8 @@ def check_names(names: Sequence[str]) -> None:
     """
     for name in names:
         if name not in (*VIEWS, ALL):
-            known = f"expected one of {', '.join(VIEWS)}, {ALL}"
-            raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
+            expected = f"expected one of {', '.join(VIEWS)}, {ALL}"
+            raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {expected}")
 
 
 def check_image(names: Sequence[str]) -> None:
@@ -151,26 +151,26 @@ def view_module(name: str) -> ViewModule:
 
 def views_of(run: "Run") -> list[str]:
     """Return the names of the views that a run supports."""
-    return [name for name in VIEWS if view_module(name).has(run)]
+    return [name for name in VIEWS if view_module(name).supports(run)]
 
 
-def refuse_absent(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
+def check_available(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
     """Check that a run supports the views, and one of the views the number of inputs.
 
     Raises:
         RequestError: it does not; the message reports what the view needs, and which views are supported.
     """
     for name in names:
-        if not view_module(name).has(run):
-            others = ", ".join(views_of(run)) or "none"
+        if not view_module(name).supports(run):
+            available = ", ".join(views_of(run)) or "none"
             view = VIEWS[name]
             raise RequestError(
-                f"view {name} needs {view.needs}, which this run does not have; {view.by}use another view "
-                f"(available: {others})"
+                f"view {name} needs {view.requirement}, which this run does not have; "
+                f"{view.remedy}use another view (available: {available})"
             )
     if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
-        together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
+        multi_input_views = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
         raise RequestError(
-            f"only the views {together} support several inputs, got {n_inputs} inputs; add one of "
+            f"only the views {multi_input_views} support several inputs, got {n_inputs} inputs; add one of "
             "these views, or give one input (put a text with spaces in quotes)"
         )

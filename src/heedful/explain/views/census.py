@@ -1,4 +1,4 @@
-"""View ``census``: the class of each head (`heedful.explain.patterns`)."""
+"""View ``census``: the class of each head (`heedful.explain.patterns.census`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,29 +6,29 @@ from dataclasses import replace
 import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.classes import CLASSES
-from heedful.explain.matrix import printable
-from heedful.explain.patterns import census
+from heedful.explain.drawing.matrix import printable
+from heedful.explain.explanation import MEMORY, Explanation
+from heedful.explain.patterns.census import census
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.summary import NAMES
-from heedful.explain.view import MEMORY, Explanation
 from heedful.explain.views.shared import Figure
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-SHOWN = 2
+N_EXAMPLES = 2
 """Examples per head in the terminal and on the page."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has attention between tokens; slots of a compressed memory are not tokens."""
     return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
 def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
-    kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
-    return census(kept).to_dict()
+    without_memory = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
+    return census(without_memory).to_dict()
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
@@ -43,10 +43,10 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
         if row["heads"]:
             name, meaning = f"{NAMES[row['kind']]}: {row['pattern']}", CLASSES[row["pattern"]].meaning
             output.append(f"  {name:<38} {row['heads']:>4} {row['share']:>5.0%}  {meaning}")
-    if recurrent := values["recurrence"]:
+    if recurrence := values["recurrence"]:
         output.append(
-            f"  of {recurrent['heads']} self-attention heads, {recurrent['previous']:.0%} attend to the "
-            f"previous token, {recurrent['next']:.0%} to the next token, {recurrent['either']:.0%} to both "
+            f"  of {recurrence['heads']} self-attention heads, {recurrence['previous']:.0%} attend to the "
+            f"previous token, {recurrence['next']:.0%} to the next token, {recurrence['either']:.0%} to both "
             "together"
         )
     output += [
@@ -55,12 +55,12 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     ]
     for head in heads:
         score = "" if head["score"] is None else f"{head['score']:.2f}"
-        beside = [f"also {', '.join(head['others'])}"] if head["others"] else []
-        evidence = "; ".join([*_examples(head), *beside])
+        others = [f"also {', '.join(head['others'])}"] if head["others"] else []
+        evidence = "; ".join([*_examples(head), *others])
         if head["confidence"] is None:
             evidence = "no tokens to score"
-        where = f"{head['kind']:<6} {head['layer']:>5} {head['head']:>4}"
-        output.append(f"  {where}  {_class(head):<14} {_mass(head):>5} {score:>6}  {evidence}")
+        prefix = f"{head['kind']:<6} {head['layer']:>5} {head['head']:>4}"
+        output.append(f"  {prefix}  {_class_name(head):<14} {_mass_text(head):>5} {score:>6}  {evidence}")
     return output
 
 
@@ -81,8 +81,8 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
         [
             {"text": f"{head['layer']}.{head['head']}", "tap": head["tap"], "head": head["head"] - 1},
             head["kind"],
-            _class(head),
-            _mass(head) or None,
+            _class_name(head),
+            _mass_text(head) or None,
             None
             if head["score"] is None
             else {"text": f"{head['score']:.2f}", "share": max(0.0, head["score"])},
@@ -117,44 +117,44 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    from heedful.explain.canvas import blank, finished, label_heads, legible
+    from heedful.explain.drawing.canvas import finish_figure, label_heads, new_figure, text_colour
 
     stacks: dict[str, list[JsonMapping]] = {}
     for head in values["heads"]:
         stacks.setdefault(head["kind"], []).append(head)
-    layers = [max(head["layer"] for head in heads) for heads in stacks.values()]
-    across = max(head["head"] for head in values["heads"])
-    drawn = blank(max(across * 0.34, 2.0) + 2.6, sum(layers) * 0.34 + 0.9 * len(stacks))
-    panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=layers)[:, 0]
-    for axes, (kind, heads), down in zip(panels, stacks.items(), layers, strict=True):
-        colours = np.ones((down, across, 4))
+    n_layers = [max(head["layer"] for head in heads) for heads in stacks.values()]
+    n_columns = max(head["head"] for head in values["heads"])
+    fig = new_figure(max(n_columns * 0.34, 2.0) + 2.6, sum(n_layers) * 0.34 + 0.9 * len(stacks))
+    panels = fig.subplots(len(stacks), 1, squeeze=False, height_ratios=n_layers)[:, 0]
+    for axes, (kind, heads), n_rows in zip(panels, stacks.items(), n_layers, strict=True):
+        colours = np.ones((n_rows, n_columns, 4))
         for head in heads:
-            row, column, shown = head["layer"] - 1, head["head"] - 1, CLASSES[head["pattern"]]
-            colours[row, column] = to_rgba(shown.colour)
-            ink = legible(colours[row, column])
-            axes.text(column, row, shown.sign, ha="center", va="center", color=ink)
+            row, column, head_class = head["layer"] - 1, head["head"] - 1, CLASSES[head["pattern"]]
+            colours[row, column] = to_rgba(head_class.colour)
+            ink = text_colour(colours[row, column])
+            axes.text(column, row, head_class.sign, ha="center", va="center", color=ink)
         axes.imshow(colours, interpolation="nearest", aspect="equal")
-        rows, columns = ((range(n), map(str, range(1, n + 1))) for n in (down, across))
+        rows, columns = ((range(n), map(str, range(1, n + 1))) for n in (n_rows, n_columns))
         label_heads(axes, rows, columns)
         axes.set_title(f"{kind} attention", fontsize=10)
     occurring = {head["pattern"] for head in values["heads"]}
     handles = [
-        Patch(facecolor=each.colour, edgecolor="0.6", label=f"{each.sign}  {name}")
-        for name, each in CLASSES.items()
+        Patch(facecolor=head_class.colour, edgecolor="0.6", label=f"{head_class.sign}  {name}")
+        for name, head_class in CLASSES.items()
         if name in occurring
     ]
-    drawn.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
-    return finished(drawn)
+    fig.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+    return finish_figure(fig)
 
 
-def _class(head: JsonMapping) -> str:
+def _class_name(head: JsonMapping) -> str:
     """Return the name of the class; a fixed position with its index from 1."""
     if head["pattern"] == "fixed position" and head["position"] is not None:
         return f"position {head['position'] + 1}"
     return str(head["pattern"])
 
 
-def _mass(head: JsonMapping) -> str:
+def _mass_text(head: JsonMapping) -> str:
     """Return the share of attention on the keys of the class; empty for classes without keys."""
     match = head["matches"].get(head["pattern"])
     return "" if match is None else f"{match['mass']:.0%}"
@@ -164,5 +164,5 @@ def _examples(head: JsonMapping) -> list[str]:
     """Return the largest weights that belong to the class."""
     return [
         " → ".join(map(printable, example["tokens"])) + f" {example['weight']:.2f}"
-        for example in head["evidence"][:SHOWN]
+        for example in head["evidence"][:N_EXAMPLES]
     ]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import Numbers, on_grid
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.run import Run
@@ -19,7 +19,7 @@ STRONGEST = 4
 TITLE = "Attention of the class token, mean of heads"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has attention, and a class token before the patches."""
     embedding = getattr(run.model, "embedding", None)
     has_token = isinstance(embedding, PatchEmbedding) and embedding.class_token is not None
@@ -44,8 +44,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     output = ["attention of the class token, mean of heads (row,column of patches)"]
     for name, weights in _layers(values):
         strongest = np.argsort(-weights, axis=None, kind="stable")[:STRONGEST]
-        places = [np.unravel_index(int(n), weights.shape) for n in strongest]
-        patches = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in places)
+        positions = [np.unravel_index(int(n), weights.shape) for n in strongest]
+        patches = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in positions)
         output.append(f"  {name:<9} {patches}   itself {max(0.0, 1 - weights.sum()):.2f}")
     return output
 
@@ -59,12 +59,12 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the heat maps of all layers side by side, on one scale."""
-    from heedful.explain.heat_map import attention_panels
+    from heedful.explain.drawing.heat_map import attention_panels
 
     axis, note = explanation.axes[values["side"]], f"answer: {explanation.text}"
     return attention_panels(list(_layers(values)), axis.image, among=len(axis.tokens), title=TITLE, note=note)
 
 
 def _layers(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
-    for each in values["layers"]:
-        yield f"layer {each['layer']}", np.asarray(each["weights"], dtype=float)
+    for layer in values["layers"]:
+        yield f"layer {layer['layer']}", np.asarray(layer["weights"], dtype=float)

@@ -8,16 +8,16 @@ from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import Numbers, unit_rows
+from heedful.explain.drawing.matrix import Numbers, unit_rows
+from heedful.explain.explanation import MEMORY, AttentionMap, Explanation
 from heedful.explain.summary import NAMES
-from heedful.explain.view import MEMORY, Explanation, Map
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
 from heedful.runs.run import Run
 from heedful.tasks.model_input import Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has self-attention over tokens."""
     return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
@@ -37,63 +37,65 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         RequestError: no self-attention was selected.
     """
     patch = getattr(run.recipe.model, "patch_size", 1)
-    means: defaultdict[str, list[tuple[Numbers, int]]] = defaultdict(list)
-    even: defaultdict[str, list[tuple[Numbers, int]]] = defaultdict(list)
+    distances: defaultdict[str, list[tuple[Numbers, int]]] = defaultdict(list)
+    uniform: defaultdict[str, list[tuple[Numbers, int]]] = defaultdict(list)
     for explanation in explanations:
-        for each in _own_maps(explanation):
-            axis = explanation.axes[each.keys]
-            queries = each.weights.shape[1] - axis.before
-            means[each.tap].append((_distance(each.weights, axis, patch), queries))
-            even[each.keys].append((_distance(_even(each), axis, patch), queries))
-    if not means:
+        for attention_map in _self_attention_maps(explanation):
+            axis = explanation.axes[attention_map.keys]
+            queries = attention_map.weights.shape[1] - axis.before
+            distances[attention_map.tap].append((_map_distance(attention_map.weights, axis, patch), queries))
+            uniform[attention_map.keys].append(
+                (_map_distance(_uniform_attention(attention_map), axis, patch), queries)
+            )
+    if not distances:
         raise RequestError("view distances needs self-attention; select some, or remove the selection")
     stacks: dict[tuple[str, str], JsonObject] = {}
-    for each in _own_maps(explanations[0]):
+    for attention_map in _self_attention_maps(explanations[0]):
         layer = {
-            "layer": each.layer + 1,
-            "tap": each.tap,
-            "heads": [head + 1 for head in each.heads],
-            "distances": _mean(means[each.tap]),
+            "layer": attention_map.layer + 1,
+            "tap": attention_map.tap,
+            "heads": [head + 1 for head in attention_map.heads],
+            "distances": _mean_over_inputs(distances[attention_map.tap]),
         }
         stack: JsonObject = {
-            "side": each.keys,
-            "kind": each.kind,
-            "unit": "tokens" if explanations[0].axes[each.keys].grid is None else "pixels",
-            "even": _mean(even[each.keys])[0],
+            "side": attention_map.keys,
+            "kind": attention_map.kind,
+            "unit": "tokens" if explanations[0].axes[attention_map.keys].grid is None else "pixels",
+            "even": _mean_over_inputs(uniform[attention_map.keys])[0],
             "layers": [],
         }
-        stacks.setdefault((each.keys, each.kind), stack)["layers"].append(layer)
+        stacks.setdefault((attention_map.keys, attention_map.kind), stack)["layers"].append(layer)
     return {"inputs": len(explanations), "stacks": list(stacks.values())}
 
 
-def _own_maps(explanation: Explanation) -> Iterator[Map]:
+def _self_attention_maps(explanation: Explanation) -> Iterator[AttentionMap]:
     """Yield the self-attention maps that have weights."""
-    for each in explanation.maps:
-        if each.kind != "cross" and each.keys != MEMORY and each.weights.size:
-            yield each
+    for attention_map in explanation.maps:
+        if attention_map.kind != "cross" and attention_map.keys != MEMORY and attention_map.weights.size:
+            yield attention_map
 
 
-def _mean(inputs: Sequence[tuple[Numbers, int]]) -> list[float | None]:
+def _mean_over_inputs(inputs: Sequence[tuple[Numbers, int]]) -> list[float | None]:
     """Return the mean over inputs of the distance of each head, weighted by the number of queries.
 
     None for a head without attention to patches, whose distances are NaN.
     """
-    far = np.stack([each for each, _ in inputs])
-    weights = np.isfinite(far) * np.array([[queries] for _, queries in inputs])
-    totals = zip((np.nan_to_num(far) * weights).sum(axis=0), weights.sum(axis=0), strict=True)
+    distances = np.stack([head_distances for head_distances, _ in inputs])
+    weights = np.isfinite(distances) * np.array([[queries] for _, queries in inputs])
+    totals = zip((np.nan_to_num(distances) * weights).sum(axis=0), weights.sum(axis=0), strict=True)
     return [rounded(float(total / weight)) if weight else None for total, weight in totals]
 
 
-def _distance(weights: ArrayLike, axis: Axis, patch: int) -> Numbers:
+def _map_distance(weights: ArrayLike, axis: Axis, patch: int) -> Numbers:
     if axis.grid is None:
         return token_distance(weights)
     return image_distance(weights, axis.grid, patch, axis.before)
 
 
-def _even(each: Map) -> Numbers:
+def _uniform_attention(attention_map: AttentionMap) -> Numbers:
     """Return uniform attention over all visible tokens, ``[1, T, T]``."""
-    ones = np.ones(each.weights.shape[1:])
-    visible = np.tril(ones) if each.kind == "causal" else ones
+    ones = np.ones(attention_map.weights.shape[1:])
+    visible = np.tril(ones) if attention_map.kind == "causal" else ones
     return (visible / visible.sum(axis=1, keepdims=True))[None]
 
 
@@ -124,18 +126,18 @@ def mean_distance(weights: ArrayLike, distances: ArrayLike) -> Numbers:
     Raises:
         ValueError: the shapes differ.
     """
-    w, far = np.asarray(weights, dtype=float), np.asarray(distances, dtype=float)
-    if w.ndim != 3 or w.shape[1:] != far.shape:
-        raise ValueError(f"weights of shape {w.shape} do not match distances of shape {far.shape}")
-    counted = w.sum(axis=2) > 0
-    total = (unit_rows(w) * far).sum(axis=(1, 2))
-    return np.divide(total, counted.sum(axis=1), out=np.full(len(w), np.nan), where=counted.any(axis=1))
+    w, d = np.asarray(weights, dtype=float), np.asarray(distances, dtype=float)
+    if w.ndim != 3 or w.shape[1:] != d.shape:
+        raise ValueError(f"weights of shape {w.shape} do not match distances of shape {d.shape}")
+    has_weight = w.sum(axis=2) > 0
+    total = (unit_rows(w) * d).sum(axis=(1, 2))
+    return np.divide(total, has_weight.sum(axis=1), out=np.full(len(w), np.nan), where=has_weight.any(axis=1))
 
 
 def token_distance(weights: ArrayLike) -> Numbers:
     """Return the `mean_distance` in tokens, ``|i - j|``, of self-attention heads ``[H, T, T]``."""
-    places = np.arange(np.shape(weights)[-1], dtype=float)
-    return mean_distance(weights, np.abs(places[:, None] - places))
+    positions = np.arange(np.shape(weights)[-1], dtype=float)
+    return mean_distance(weights, np.abs(positions[:, None] - positions))
 
 
 def image_distance(weights: ArrayLike, grid: tuple[int, int], patch: int, before: int = 0) -> Numbers:
@@ -167,25 +169,27 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
-    found = []
+    tables = []
     for stack in values["stacks"]:
         farthest = max((value or 0.0) for layer in stack["layers"] for value in layer["distances"]) or 1.0
         title = f"{headline(_title(stack))} (uniform attention: {two_places(stack['even'])})"
-        found.append(head_table(title, stack["layers"], "distances", farthest))
-    return found
+        tables.append(head_table(title, stack["layers"], "distances", farthest))
+    return tables
 
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw a panel per stack: a point per head, by layer (Dosovitskiy et al. 2021, figure 7, right)."""
-    from heedful.explain.canvas import blank, finished
+    from heedful.explain.drawing.canvas import finish_figure, new_figure
 
     stacks = values["stacks"]
-    drawn = blank(5.2 * len(stacks), 3.6)
-    for axes, stack in zip(drawn.subplots(1, len(stacks), squeeze=False)[0], stacks, strict=True):
+    fig = new_figure(5.2 * len(stacks), 3.6)
+    for axes, stack in zip(fig.subplots(1, len(stacks), squeeze=False)[0], stacks, strict=True):
         layers = [layer["layer"] for layer in stack["layers"]]
-        far = np.asarray([layer["distances"] for layer in stack["layers"]], dtype=float)
-        depth = np.broadcast_to(np.asarray(layers)[:, None], far.shape)
-        axes.scatter(depth.ravel(), far.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="head")
+        distances = np.asarray([layer["distances"] for layer in stack["layers"]], dtype=float)
+        depth = np.broadcast_to(np.asarray(layers)[:, None], distances.shape)
+        axes.scatter(
+            depth.ravel(), distances.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="head"
+        )
         if stack["even"] is not None:
             axes.axhline(stack["even"], color="0.4", linewidth=1, linestyle="--", label="uniform attention")
             axes.legend(fontsize=9, frameon=False)
@@ -195,7 +199,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(f"{NAMES[stack['kind']]} of the {stack['side']}", fontsize=10)
-    return finished(drawn)
+    return finish_figure(fig)
 
 
 def _title(stack: JsonMapping) -> str:

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import Numbers, mosaic
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, mosaic
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-MOST = 28
+MAX_COMPONENTS = 28
 """Maximum number of components; there are at most one fewer than filters."""
 
 DIGITS = 4
@@ -25,23 +25,23 @@ DIGITS = 4
 COLUMNS = 7
 """Tiles per row."""
 
-WIDE = 64
+MIN_TILE_SIDE = 64
 """Minimum side of a tile on the page, in pixels."""
 
 TITLE = "Principal components of the patch filters"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model projects patches of grey or RGB pixels."""
-    found = _embedding(run)
-    if found is None:
+    embedding = _embedding(run)
+    if embedding is None:
         return False
-    return found.patches.projection.weight[0].numel() // found.patches.patch**2 in (1, 3)
+    return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2 in (1, 3)
 
 
 def _embedding(run: Run) -> PatchEmbedding | None:
-    parts = embeddings_of(run.model).values()
-    return next((part for part in parts if isinstance(part, PatchEmbedding)), None)
+    modules = embeddings_of(run.model).values()
+    return next((module for module in modules if isinstance(module, PatchEmbedding)), None)
 
 
 def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
@@ -64,7 +64,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def patch_filters(weight: ArrayLike, patch: int, count: int = MOST) -> tuple[Numbers, Numbers]:
+def patch_filters(weight: ArrayLike, patch: int, count: int = MAX_COMPONENTS) -> tuple[Numbers, Numbers]:
     """Return the principal components of the patch projection (Dosovitskiy et al. 2021, figure 7, left).
 
     The components v_1, v_2, ... are the right singular vectors of the d filters (vectors of C P² values),
@@ -83,12 +83,12 @@ def patch_filters(weight: ArrayLike, patch: int, count: int = MOST) -> tuple[Num
     filters = np.asarray(weight, dtype=float)
     filters = filters.reshape(len(filters), -1)
     _, strengths, components = np.linalg.svd(filters - filters.mean(axis=0), full_matrices=False)
-    real = strengths > strengths.max(initial=0) * max(filters.shape) * np.finfo(float).eps
-    components = components[real][:count]
-    greatest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
+    is_nonzero = strengths > strengths.max(initial=0) * max(filters.shape) * np.finfo(float).eps
+    components = components[is_nonzero][:count]
+    largest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
     channels = filters.shape[1] // patch**2
-    patches = (0.5 + components / (2 * greatest)).reshape(len(components), channels, patch, patch)
-    shares = strengths[real] ** 2 / (strengths**2).sum() if real.any() else strengths[real]
+    patches = (0.5 + components / (2 * largest)).reshape(len(components), channels, patch, patch)
+    shares = strengths[is_nonzero] ** 2 / (strengths**2).sum() if is_nonzero.any() else strengths[is_nonzero]
     return patches.transpose(0, 2, 3, 1), shares[:count]
 
 
@@ -108,17 +108,17 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
         return []
     from PIL import Image
 
-    joined, shares = tiled(values["tiles"]), values["shares"]
-    shown = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)
+    joined, shares = arrange_tiles(values["tiles"]), values["shares"]
+    pixels = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)
     content = BytesIO()
-    Image.fromarray(np.rint(shown * 255).astype(np.uint8)).save(content, "png")
+    Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).save(content, "png")
     return [
         {
             "title": TITLE,
             "kind": "image",
             "image": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
             "text": f"{len(shares)} components, which explain {sum(shares):.0%} of the variance",
-            "width": joined.shape[1] * max(8, -(-WIDE // values["patch"])),
+            "width": joined.shape[1] * max(8, -(-MIN_TILE_SIDE // values["patch"])),
         }
     ]
 
@@ -129,24 +129,24 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are no components.
     """
-    from heedful.explain.canvas import blank, finished
+    from heedful.explain.drawing.canvas import finish_figure, new_figure
 
     if not values["tiles"]:
         raise RequestError("the patch filters are all equal, so there are no components to draw")
-    joined, n = tiled(values["tiles"]), len(values["tiles"])
-    drawn = blank(max(0.8 * min(COLUMNS, n) + 0.3, 3.2), 0.8 * -(-n // COLUMNS) + 0.8)
-    axes = drawn.add_subplot()
+    joined, n = arrange_tiles(values["tiles"]), len(values["tiles"])
+    fig = new_figure(max(0.8 * min(COLUMNS, n) + 0.3, 3.2), 0.8 * -(-n // COLUMNS) + 0.8)
+    axes = fig.add_subplot()
     white = np.where(np.isnan(joined), 1.0, joined)
     axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
     axes.set_axis_off()
-    return finished(drawn, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
+    return finish_figure(fig, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
 
 
-def tiled(tiles: ArrayLike) -> Numbers:
+def arrange_tiles(tiles: ArrayLike) -> Numbers:
     """Arrange tiles ``[n, P, P, C]`` in rows, left to right, with NaN between them and in empty cells."""
-    given = np.asarray(tiles, dtype=float)
-    columns = min(COLUMNS, len(given))
-    rows = -(-len(given) // columns)
-    places = np.full((rows * columns, *given.shape[1:]), np.nan)
-    places[: len(given)] = given
-    return mosaic(places.reshape(rows, columns, *given.shape[1:]))
+    array = np.asarray(tiles, dtype=float)
+    columns = min(COLUMNS, len(array))
+    rows = -(-len(array) // columns)
+    cells = np.full((rows * columns, *array.shape[1:]), np.nan)
+    cells[: len(array)] = array
+    return mosaic(cells.reshape(rows, columns, *array.shape[1:]))

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.matrix import Numbers, on_grid
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import EMBEDDINGS, Figure, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
@@ -33,7 +33,7 @@ STRONGEST = 4
 NOTE = "gradient \N{MULTIPLICATION SIGN} input: blue raises the score of the answer, red lowers it"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model embeds its input or reads pixels."""
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
@@ -69,36 +69,36 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     batch, pixels = _with_pixels(prepared.batch)
     if not embeddings and not pixels:
         raise RequestError("view gradients needs an embedding or pixels; use another view")
-    with torch.enable_grad(), _embedded(run.model, embeddings) as embedded:
+    with torch.enable_grad(), _capture_embeddings(run.model, embeddings) as embedded:
         hidden = run.model(batch.inputs, batch.source)
         score = questions.scores(hidden)[questions.given :].sum()
-        read = [*(embedded[name] for name in embeddings), *pixels.values()]
-        found = torch.autograd.grad(score, read)
+        inputs = [*(embedded[name] for name in embeddings), *pixels.values()]
+        gradients = torch.autograd.grad(score, inputs)
     values = {"score": rounded(score.item()), "answers": questions.names[questions.given :]}
     values["sides"] = [
         {"name": EMBEDDINGS[name], **_products(gradient, embedded[name])}
-        for name, gradient in zip(embeddings, found, strict=False)
+        for name, gradient in zip(embeddings, gradients, strict=False)
     ]
     if pixels:
-        rows = zip(pixels.items(), found[len(embeddings) :], strict=True)
+        rows = zip(pixels.items(), gradients[len(embeddings) :], strict=True)
         values["images"] = [
-            {"name": axis, **_products(gradient[0].movedim(0, -1), given[0].movedim(0, -1))}
-            for (axis, given), gradient in rows
+            {"name": axis, **_products(gradient[0].movedim(0, -1), image[0].movedim(0, -1))}
+            for (axis, image), gradient in rows
         ]
     return values
 
 
-def _products(gradient: Float[Tensor, "... d"], given: Float[Tensor, "... d"]) -> JsonObject:
+def _products(gradient: Float[Tensor, "... d"], inputs: Float[Tensor, "... d"]) -> JsonObject:
     """Return ``products`` and ``norms`` as nested lists, with the shape of all axes but the last."""
     return {
-        "products": _significant((gradient * given.detach()).sum(-1).tolist()),
-        "norms": _significant(gradient.norm(dim=-1).tolist()),
+        "products": _round_significant((gradient * inputs.detach()).sum(-1).tolist()),
+        "norms": _round_significant(gradient.norm(dim=-1).tolist()),
     }
 
 
-def _significant(values: object) -> object:
+def _round_significant(values: object) -> object:
     if isinstance(values, list):
-        return [_significant(each) for each in values]
+        return [_round_significant(each) for each in values]
     return float(f"{values:.{DIGITS}g}")
 
 
@@ -115,7 +115,7 @@ def _with_pixels(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
 
 
 @contextmanager
-def _embedded(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Tensor]]:
+def _capture_embeddings(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Tensor]]:
     """Capture the outputs of embeddings as part of the graph, or as leaves if they need no gradient."""
     captured: dict[str, Tensor] = {}
 
@@ -133,20 +133,22 @@ def _embedded(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str,
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per input token; for an image, the patches with the largest values."""
     output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
-    for each in values["sides"]:
-        axis = explanation.axes[each["name"]]
+    for side in values["sides"]:
+        axis = explanation.axes[side["name"]]
         if axis.grid is not None:
             continue
-        output.append(f"  {each['name']}")
-        form, other = _form(each["products"]), _form(each["norms"])
-        rows = zip(axis.tokens, each["products"], each["norms"], strict=True)
-        output += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
-    for each in values.get("images", ()):
-        output += _patch_lines(explanation.axes[each["name"]], each)
+        output.append(f"  {side['name']}")
+        product_form, norm_form = _number_format(side["products"]), _number_format(side["norms"])
+        rows = zip(axis.tokens, side["products"], side["norms"], strict=True)
+        output += [
+            f"  {product:+10{product_form}}  {norm:10{norm_form}}  {token}" for token, product, norm in rows
+        ]
+    for side in values.get("images", ()):
+        output += _patch_lines(explanation.axes[side["name"]], side)
     return output
 
 
-def _form(values: Iterable[float]) -> str:
+def _number_format(values: Iterable[float]) -> str:
     """Return the number format: 4 decimal places, or scientific notation if all values are small."""
     return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
@@ -159,10 +161,14 @@ def _patch_lines(axis: Axis, values: JsonMapping) -> list[str]:
     rows = {"positive": order[:STRONGEST], "negative": order[::-1][:STRONGEST]}
     rows_by_columns = " x ".join(map(str, sums.shape))
     output = [f"  sums over the pixels of {rows_by_columns} patches (row,column); total {sums.sum():+.4g}"]
-    for name, places in rows.items():
-        found = [(np.unravel_index(int(n), sums.shape), float(sums.flat[int(n)])) for n in places]
-        kept = [(at, value) for at, value in found if (value > 0) == (name == "positive") and value]
-        patches = "   ".join(f"{row + 1},{column + 1} {value:+.4g}" for (row, column), value in kept)
+    for name, indices in rows.items():
+        patch_sums = [(np.unravel_index(int(n), sums.shape), float(sums.flat[int(n)])) for n in indices]
+        selected = [
+            (position, value)
+            for position, value in patch_sums
+            if (value > 0) == (name == "positive") and value
+        ]
+        patches = "   ".join(f"{row + 1},{column + 1} {value:+.4g}" for (row, column), value in selected)
         output.append(f"  {name:<9} {patches or 'none'}")
     return output
 
@@ -186,33 +192,33 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return the products of each axis; for images also those of pixels."""
     images: dict[str, list[JsonObject]] = {}
     for name, label, grid in _panels(explanation, values):
-        made = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
-        images.setdefault(name, []).append(made)
+        image = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
+        images.setdefault(name, []).append(image)
     title = "Gradient \N{MULTIPLICATION SIGN} input of the"
-    drawn: list[JsonObject] = [
-        {"title": f"{title} {name}", "kind": "patches", "side": name, "images": found, "apart": True}
-        for name, found in images.items()
+    entries: list[JsonObject] = [
+        {"title": f"{title} {name}", "kind": "patches", "side": name, "images": panels, "apart": True}
+        for name, panels in images.items()
     ]
-    for each in values["sides"]:
-        name, axis = each["name"], explanation.axes.get(each["name"])
+    for side in values["sides"]:
+        name, axis = side["name"], explanation.axes.get(side["name"])
         if axis is not None and axis.grid is None:
-            drawn.append(
-                {"title": f"{title} {name}", "kind": "tokens", "side": name, "values": each["products"]}
+            entries.append(
+                {"title": f"{title} {name}", "kind": "tokens", "side": name, "values": side["products"]}
             )
-    return drawn
+    return entries
 
 
 def _panels(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, str, Numbers]]:
     """Yield the axis, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
-    for each in values.get("images", ()):
-        yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
-    for each in values["sides"]:
-        axis = explanation.axes.get(each["name"])
+    for side in values.get("images", ()):
+        yield side["name"], "each pixel", np.asarray(side["products"], dtype=float)
+    for side in values["sides"]:
+        axis = explanation.axes.get(side["name"])
         if axis is not None and axis.grid is not None:
-            products = np.asarray(each["products"], dtype=float)
-            own = zip(axis.tokens[: axis.before], products, strict=False)
-            before = "".join(f"; {token} {value:+.3g}" for token, value in own)
-            yield each["name"], f"each embedded patch{before}", on_grid(products, axis)
+            products = np.asarray(side["products"], dtype=float)
+            leading = zip(axis.tokens[: axis.before], products, strict=False)
+            suffix = "".join(f"; {token} {value:+.3g}" for token, value in leading)
+            yield side["name"], f"each embedded patch{suffix}", on_grid(products, axis)
 
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
@@ -223,52 +229,65 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """
     panels = list(_panels(explanation, values))
     if panels:
-        return _maps(panels, explanation.axes[panels[0][0]].image, explanation.text)
-    return _bars(explanation, values["sides"])
+        return _draw_maps(panels, explanation.axes[panels[0][0]].image, explanation.text)
+    return _draw_bars(explanation, values["sides"])
 
 
-def _maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, title: str) -> Figure:
+def _draw_maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, title: str) -> Figure:
     """Draw positive (blue) and negative (red) values on grids beside an image."""
-    from heedful.explain.canvas import SIGNED, blank, draw_photo, finished, without_ticks
+    from heedful.explain.drawing.canvas import (
+        SIGNED,
+        draw_photo,
+        finish_figure,
+        new_figure,
+        set_title_without_ticks,
+    )
 
-    _, _, first = panels[0]
-    count, height = len(panels) + (image is not None), 3.0
-    width = max(height * first.shape[1] / first.shape[0], 1.6)
-    drawn = blank(count * (width + 0.15), height + 1.3)
-    axes, bars = drawn.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
+    _, _, first_grid = panels[0]
+    n_columns, height = len(panels) + (image is not None), 3.0
+    width = max(height * first_grid.shape[1] / first_grid.shape[0], 1.6)
+    fig = new_figure(n_columns * (width + 0.15), height + 1.3)
+    axes, bars = fig.subplots(2, n_columns, squeeze=False, height_ratios=[height, 0.12])
     if image is not None:
-        draw_photo(axes[0], image, *first.shape)
+        draw_photo(axes[0], image, *first_grid.shape)
         bars[0].set_axis_off()
-    own, below = axes[count - len(panels) :], bars[count - len(panels) :]
-    for panel, scale, (_, label, grid) in zip(own, below, panels, strict=True):
-        most = float(np.abs(grid).max()) or 1.0
-        drawing = panel.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
-        without_ticks(panel, label)
-        bar = drawn.colorbar(drawing, cax=scale, orientation="horizontal")
-        bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
-        for tick, place in zip(scale.get_xticklabels(), ("left", "center", "right"), strict=True):
-            tick.set_horizontalalignment(place)
+    panel_axes, scale_axes = axes[n_columns - len(panels) :], bars[n_columns - len(panels) :]
+    for panel, scale, (_, label, grid) in zip(panel_axes, scale_axes, panels, strict=True):
+        limit = float(np.abs(grid).max()) or 1.0
+        drawing = panel.imshow(grid, cmap=SIGNED, vmin=-limit, vmax=limit, interpolation="nearest")
+        set_title_without_ticks(panel, label)
+        bar = fig.colorbar(drawing, cax=scale, orientation="horizontal")
+        bar.set_ticks([-limit, 0, limit], labels=[f"{-limit:.2g}", "0", f"{limit:.2g}"])
+        for tick, alignment in zip(scale.get_xticklabels(), ("left", "center", "right"), strict=True):
+            tick.set_horizontalalignment(alignment)
         bar.outline.set_visible(False)
-    return finished(drawn, title, NOTE)
+    return finish_figure(fig, title, NOTE)
 
 
-def _bars(explanation: Explanation, axes: Sequence[JsonMapping]) -> Figure:
+def _draw_bars(explanation: Explanation, sides: Sequence[JsonMapping]) -> Figure:
     """Draw a value per token as a bar: positive (blue) to the right, negative (red) to the left."""
     import matplotlib
 
-    from heedful.explain.canvas import ROW, SIGNED, blank, check_rows, finished, label_rows
+    from heedful.explain.drawing.canvas import (
+        ROW_HEIGHT,
+        SIGNED,
+        check_rows,
+        finish_figure,
+        label_rows,
+        new_figure,
+    )
 
-    longest = max(len(each["products"]) for each in axes)
+    longest = max(len(side["products"]) for side in sides)
     check_rows(longest)
-    most = max((abs(value) for each in axes for value in each["products"]), default=0.0) or 1.0
-    drawn = blank(4.0 * len(axes), ROW * longest + 1.4)
-    for panel, each in zip(drawn.subplots(1, len(axes), squeeze=False)[0], axes, strict=True):
-        values = each["products"]
-        shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
+    limit = max((abs(value) for side in sides for value in side["products"]), default=0.0) or 1.0
+    fig = new_figure(4.0 * len(sides), ROW_HEIGHT * longest + 1.4)
+    for panel, side in zip(fig.subplots(1, len(sides), squeeze=False)[0], sides, strict=True):
+        values = side["products"]
+        shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / limit)
         panel.barh(range(len(values)), values, color=shades, edgecolor="0.6", linewidth=0.4)
         panel.axvline(0, color="0.6", linewidth=0.8)
-        panel.set_xlim(-1.05 * most, 1.05 * most)
+        panel.set_xlim(-1.05 * limit, 1.05 * limit)
         panel.set_ylim(longest - 0.4, -0.6)
-        label_rows(panel, explanation.axes[each["name"]].tokens)
-        panel.set_title(each["name"], fontsize=10)
-    return finished(drawn, explanation.text, NOTE)
+        label_rows(panel, explanation.axes[side["name"]].tokens)
+        panel.set_title(side["name"], fontsize=10)
+    return finish_figure(fig, explanation.text, NOTE)

@@ -7,9 +7,9 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
+from heedful.explain.drawing.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
+from heedful.explain.explanation import AttentionMap, Explanation
 from heedful.explain.summary import NAMES
-from heedful.explain.view import Explanation, Map
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded_all
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
@@ -25,7 +25,7 @@ Stack = tuple[str, str, str]
 NOTE = "rows: queries, columns: keys; colours by the square root of the weight"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has attention."""
     return bool(find_sites(run.model))
 
@@ -55,12 +55,14 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
                 "keys": keys,
                 "layers": [
                     {
-                        "layer": each.layer + 1,
-                        "tap": each.tap,
-                        "heads": [head + 1 for head in each.heads],
-                        "sharpness": rounded_all(each.weights.max(axis=2).mean(axis=1, dtype=np.float64)),
+                        "layer": attention_map.layer + 1,
+                        "tap": attention_map.tap,
+                        "heads": [head + 1 for head in attention_map.heads],
+                        "sharpness": rounded_all(
+                            attention_map.weights.max(axis=2).mean(axis=1, dtype=np.float64)
+                        ),
                     }
-                    for each in maps
+                    for attention_map in maps
                 ],
             }
             for (kind, queries, keys), maps in stacks.items()
@@ -68,13 +70,15 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def _stacks(explanation: Explanation) -> dict[Stack, list[Map]]:
+def _stacks(explanation: Explanation) -> dict[Stack, list[AttentionMap]]:
     """Return the maps that have weights by stack, from the first to the last layer."""
-    found: dict[Stack, list[Map]] = {}
-    for each in explanation.maps:
-        if each.weights.size and not each.is_part:
-            found.setdefault((each.kind, each.queries, each.keys), []).append(each)
-    return found
+    stacks: dict[Stack, list[AttentionMap]] = {}
+    for attention_map in explanation.maps:
+        if attention_map.weights.size and not attention_map.is_part:
+            stacks.setdefault((attention_map.kind, attention_map.queries, attention_map.keys), []).append(
+                attention_map
+            )
+    return stacks
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
@@ -99,7 +103,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Heads of a stack share a scale, which ends at the largest cell. The colour depends on the square root of
     the weight, because broad heads would be too faint beside sharp ones; the colours are those of the page.
     """
-    from heedful.explain.canvas import blank, finished
+    from heedful.explain.drawing.canvas import finish_figure, new_figure
 
     stacks = _stacks(explanation)
     cells = [_thumbnails(maps) for maps in stacks.values()]
@@ -109,53 +113,53 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         for stack, (rows, columns) in zip(stacks, sizes, strict=True)
     ]
     aspects = [min(max(columns / rows, 0.5), 2.0) for rows, columns in sizes]
-    across = max(each.shape[1] for each in cells)
-    thumb = min(max(7.2 / across, 0.36), 0.9)
-    widths = [each.shape[1] * thumb * min(1.0, aspect) for each, aspect in zip(cells, aspects, strict=True)]
-    heights = [len(each) * thumb / max(1.0, aspect) for each, aspect in zip(cells, aspects, strict=True)]
+    n_columns = max(grid.shape[1] for grid in cells)
+    thumb = min(max(7.2 / n_columns, 0.36), 0.9)
+    widths = [grid.shape[1] * thumb * min(1.0, aspect) for grid, aspect in zip(cells, aspects, strict=True)]
+    heights = [len(grid) * thumb / max(1.0, aspect) for grid, aspect in zip(cells, aspects, strict=True)]
     width = max(max(widths) + 1.5, 0.085 * max(map(len, names)) + 0.8)
-    drawn = blank(width, sum(heights) + 0.85 * len(stacks) + 0.5)
-    panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=heights)[:, 0]
+    fig = new_figure(width, sum(heights) + 0.85 * len(stacks) + 0.5)
+    panels = fig.subplots(len(stacks), 1, squeeze=False, height_ratios=heights)[:, 0]
     for n, (axes, maps) in enumerate(zip(panels, stacks.values(), strict=True)):
-        most = float(np.nanmax(cells[n])) or 1.0
-        image = _draw(axes, names[n], maps, cells[n], aspects[n], most)
-        ticks = [0, most / 4, most]
-        beside = axes.inset_axes((1 + 0.12 / widths[n], 0, 0.13 / widths[n], 1))
-        bar = drawn.colorbar(image, cax=beside, ticks=ticks)
+        scale_max = float(np.nanmax(cells[n])) or 1.0
+        image = _draw_thumbnails(axes, names[n], maps, cells[n], aspects[n], scale_max)
+        ticks = [0, scale_max / 4, scale_max]
+        bar_axes = axes.inset_axes((1 + 0.12 / widths[n], 0, 0.13 / widths[n], 1))
+        bar = fig.colorbar(image, cax=bar_axes, ticks=ticks)
         bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
         bar.outline.set_visible(False)
-    return finished(drawn, explanation.text, NOTE)
+    return finish_figure(fig, explanation.text, NOTE)
 
 
-def _heads(maps: Sequence[Map]) -> list[int | None]:
+def _heads_and_mean(maps: Sequence[AttentionMap]) -> list[int | None]:
     """Return the heads that any layer has, followed by None for their mean if a layer has several."""
-    heads = sorted({head for each in maps for head in each.heads})
-    return [*heads, None] if any(len(each.heads) > 1 for each in maps) else [*heads]
+    heads = sorted({head for attention_map in maps for head in attention_map.heads})
+    return [*heads, None] if any(len(attention_map.heads) > 1 for attention_map in maps) else [*heads]
 
 
-def _thumbnails(maps: Sequence[Map]) -> Numbers:
+def _thumbnails(maps: Sequence[AttentionMap]) -> Numbers:
     """Return ``[layers, heads, h, w]``; NaN for heads that a layer does not have."""
-    heads = _heads(maps)
+    heads = _heads_and_mean(maps)
     shape = thumbnail(maps[0].weights[0].astype(np.float64)).shape
     cells = np.full((len(maps), len(heads), *shape), np.nan)
-    for row, each in zip(cells, maps, strict=True):
-        for head in each.heads:
-            row[heads.index(head)] = thumbnail(each.head(head).astype(np.float64))
+    for row, attention_map in zip(cells, maps, strict=True):
+        for head in attention_map.heads:
+            row[heads.index(head)] = thumbnail(attention_map.head(head).astype(np.float64))
         if None in heads:
-            row[-1] = thumbnail(each.weights.mean(axis=0, dtype=np.float64))
+            row[-1] = thumbnail(attention_map.weights.mean(axis=0, dtype=np.float64))
     return cells
 
 
-def _draw(
-    axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: float, most: float
+def _draw_thumbnails(
+    axes: "Axes", name: str, maps: Sequence[AttentionMap], cells: Numbers, aspect: float, scale_max: float
 ) -> "AxesImage":
     """Draw the thumbnails of a stack as one image with lines between them, each of about `THUMBNAIL` pixels.
 
-    The aspect is the width of a thumbnail divided by its height; ``most`` has the darkest colour.
+    The aspect is the width of a thumbnail divided by its height; ``scale_max`` has the darkest colour.
     """
     from matplotlib.colors import PowerNorm
 
-    from heedful.explain.canvas import label_heads, page_colours
+    from heedful.explain.drawing.canvas import label_heads, page_colours
 
     h, w = cells.shape[2:]
     down, right = (max(1, THUMBNAIL // n) for n in (h, w))
@@ -165,24 +169,24 @@ def _draw(
     image = axes.imshow(
         pixels,
         cmap=page_colours(),
-        norm=PowerNorm(0.5, vmin=0, vmax=most),
+        norm=PowerNorm(0.5, vmin=0, vmax=scale_max),
         interpolation="none",
         aspect=width / height / aspect,
     )
     axes.set_anchor("W")
     axes.set_title(printable(name), fontsize=10, loc="left", parse_math=False)
-    columns = ["mean" if head is None else str(head + 1) for head in _heads(maps)]
+    columns = ["mean" if head is None else str(head + 1) for head in _heads_and_mean(maps)]
     label_heads(
         axes,
-        ((np.arange(len(maps)) + 0.5) * height - 1, [str(each.layer + 1) for each in maps]),
+        ((np.arange(len(maps)) + 0.5) * height - 1, [str(attention_map.layer + 1) for attention_map in maps]),
         ((np.arange(len(columns)) + 0.5) * width - 1, columns),
     )
     return image
 
 
 def _name(kind: str, queries: str, keys: str) -> str:
-    of = f"of the {queries}" if queries == keys else f"of the {queries} to the {keys}"
-    return f"{NAMES[kind]} {of}"
+    axes = f"of the {queries}" if queries == keys else f"of the {queries} to the {keys}"
+    return f"{NAMES[kind]} {axes}"
 
 
 def _title(stack: JsonMapping) -> str:

@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.explain.view import Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import (
     Figure,
+    check_has_probability,
     hidden_states,
     probability,
     questions_of,
-    refuse_numbers,
     rounded,
     stacks_of,
 )
@@ -29,7 +29,7 @@ LONGEST = 14
 """Maximum characters of an answer in a cell of the figure."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has a stack of blocks that the heads read, and its answer a probability."""
     return run.recipe.task.kind != "regression" and bool(stacks_of(run.model).keys() - {"encoder"})
 
@@ -56,41 +56,41 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     Raises:
         RequestError: the answer is a number.
     """
-    refuse_numbers(prepared)
+    check_has_probability(prepared)
     ((name, stack),) = ((name, stack) for name, stack in stacks_of(run.model).items() if name != "encoder")
     depths = hidden_states(run.model, prepared, [name])[name] if len(prepared.questions) else []
-    read = [_read_out(prepared.questions, stack.norm(hidden)) for hidden in depths]
-    return {**questions_of(prepared), "depths": read}
+    read_outs = [_read_out(prepared.questions, stack.norm(hidden)) for hidden in depths]
+    return {**questions_of(prepared), "depths": read_outs}
 
 
 def _read_out(questions: Questions, hidden: Float[Tensor, "T d"]) -> JsonObject:
     log_probs: list[float] = []
-    best = []
+    top = []
     for logits in questions.logits(hidden):
-        found, at = logits.float().log_softmax(-1), len(log_probs)
-        wanted = questions.answers[at : at + len(found)].to(found.device)
-        log_probs += found.gather(1, wanted[:, None])[:, 0].tolist()
-        values, numbers = (each.tolist() for each in found.topk(min(TOP, found.shape[1])))
-        for i, pairs in enumerate(map(zip, numbers, values), at):
+        chunk, start = logits.float().log_softmax(-1), len(log_probs)
+        answers = questions.answers[start : start + len(chunk)].to(chunk.device)
+        log_probs += chunk.gather(1, answers[:, None])[:, 0].tolist()
+        top_log_probs, top_indices = (tensor.tolist() for tensor in chunk.topk(min(TOP, chunk.shape[1])))
+        for i, pairs in enumerate(map(zip, top_indices, top_log_probs), start):
             named = [(questions.name(i, number), value) for number, value in pairs]
-            best.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
-    return {"log_probs": [rounded(value) for value in log_probs], "top": best}
+            top.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
+    return {"log_probs": [rounded(value) for value in log_probs], "top": top}
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per depth: the most probable answer to every question."""
     output = ["logit lens: most probable answer at each depth (0: embeddings)"]
     for number, depth in enumerate(values["depths"]):
-        best = " ".join(top[0]["answer"] for top in depth["top"])
+        answers = " ".join(top[0]["answer"] for top in depth["top"])
         mean = sum(depth["log_probs"]) / max(1, len(depth["log_probs"]))
-        output.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {best}")
+        output.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {answers}")
     return output
 
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a table with a row per depth: the most probable answer to each question."""
     rows = [
-        [name, *([one["answer"], probability(one["log_prob"])] for one in best)]
+        [name, *([entry["answer"], probability(entry["log_prob"])] for entry in best)]
         for name, best in _depths(values)
     ]
     title, columns = "Logit lens: most probable answer after each layer", ["after", *values["answers"]]
@@ -105,21 +105,29 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are no answers, or too many.
     """
-    from heedful.explain.canvas import blank, check_rows, colours, finished, label_rows, legible, shortened
+    from heedful.explain.drawing.canvas import (
+        check_rows,
+        colours,
+        finish_figure,
+        label_rows,
+        new_figure,
+        shorten,
+        text_colour,
+    )
 
     answers, depths = values["answers"], list(_depths(values))
     if not depths:
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
-    shares = np.array([[probability(one["log_prob"]) for one in best] for _, best in depths]).T
-    cells = [[shortened(best[i]["answer"], LONGEST) for _, best in depths] for i in range(len(answers))]
-    names, rows = [name for name, _ in depths], [shortened(answer, 2 * LONGEST) for answer in answers]
-    longest = max(len(text) for text in [*names, *(one for row in cells for one in row)])
+    probabilities = np.array([[probability(entry["log_prob"]) for entry in best] for _, best in depths]).T
+    cells = [[shorten(best[i]["answer"], LONGEST) for _, best in depths] for i in range(len(answers))]
+    names, rows = [name for name, _ in depths], [shorten(answer, 2 * LONGEST) for answer in answers]
+    longest = max(len(text) for text in [*names, *(entry for row in cells for entry in row)])
     width = len(names) * (0.078 * longest + 0.2) + 0.085 * max(map(len, rows)) + 0.3
-    drawn = blank(max(width, 4.2), 0.26 * len(rows) + 1.7)
-    axes, below = drawn.subplots(2, 1, height_ratios=[0.26 * len(rows), 0.09])
-    image = axes.imshow(shares, cmap=colours(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    for (row, column), share in np.ndenumerate(shares):
+    fig = new_figure(max(width, 4.2), 0.26 * len(rows) + 1.7)
+    axes, scale_axes = fig.subplots(2, 1, height_ratios=[0.26 * len(rows), 0.09])
+    image = axes.imshow(probabilities, cmap=colours(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    for (row, column), share in np.ndenumerate(probabilities):
         axes.text(
             column,
             row,
@@ -127,7 +135,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
             ha="center",
             va="center",
             fontsize=8.5,
-            color=legible(colours()(share)),
+            color=text_colour(colours()(share)),
             weight="bold" if depths[column][1][row]["answer"] == answers[row] else "normal",
             parse_math=False,
         )
@@ -137,14 +145,14 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
     axes.grid(which="minor", color="0.85", linewidth=0.6)
     label_rows(axes, rows)
-    bar = drawn.colorbar(image, cax=below, orientation="horizontal", ticks=[0, 0.5, 1], format="%g")
+    bar = fig.colorbar(image, cax=scale_axes, orientation="horizontal", ticks=[0, 0.5, 1], format="%g")
     bar.outline.set_visible(False)
-    below.tick_params(labelsize=8, length=0)
+    scale_axes.tick_params(labelsize=8, length=0)
     note = "most probable answer at each depth, coloured by probability; bold: equal to the final answer"
-    return finished(drawn, explanation.text, note)
+    return finish_figure(fig, explanation.text, note)
 
 
 def _depths(values: JsonMapping) -> Iterator[tuple[str, list[JsonObject]]]:
     """Yield the name of each depth, and the most probable answer to each question."""
-    for depth, each in enumerate(values["depths"]):
-        yield f"layer {depth}" if depth else "embeddings", [top[0] for top in each["top"]]
+    for depth, entry in enumerate(values["depths"]):
+        yield f"layer {depth}" if depth else "embeddings", [top[0] for top in entry["top"]]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.view import Explanation
-from heedful.explain.views.shared import Figure, questions_of, refuse_numbers, rounded
+from heedful.explain.explanation import Explanation
+from heedful.explain.views.shared import Figure, check_has_probability, questions_of, rounded
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -19,7 +19,7 @@ PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
 """Colours of the bars of predicted and of given tokens."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the answer has a probability."""
     return run.recipe.task.kind != "regression"
 
@@ -38,11 +38,11 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     Raises:
         RequestError: the answer is a number.
     """
-    refuse_numbers(prepared)
+    check_has_probability(prepared)
     batch, given = prepared.batch, prepared.questions.given
     scores = prepared.questions.scores(run.model(batch.inputs, batch.source)).double()
-    own = scores[given:]
-    mean = -own.mean() if len(own) else None
+    predicted = scores[given:]
+    mean = -predicted.mean() if len(predicted) else None
     return {
         **questions_of(prepared),
         "given": [i < given for i in range(len(scores))],
@@ -60,8 +60,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     ]
     rows = (values[name] for name in ("answers", "given", "losses", "probabilities"))
     for answer, given, loss, probability in zip(*rows, strict=True):
-        shown = f"({answer})" if given else answer
-        output.append(f"  {loss:8.3f}  {probability:8.4f}  {shown}")
+        text = f"({answer})" if given else answer
+        output.append(f"  {loss:8.3f}  {probability:8.4f}  {text}")
     if values["mean"] is not None:
         output.append(f"  mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}")
     return output
@@ -78,8 +78,8 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
         table = {"title": "Loss of the answer", "kind": "table", "columns": names, "rows": rows}
         return [table] if rows else []
     losses: list[float | None] = [None] * len(explanation.axes[values["side"]].tokens)
-    for place, loss in zip(values["places"], values["losses"], strict=True):
-        losses[place] = loss
+    for position, loss in zip(values["places"], values["losses"], strict=True):
+        losses[position] = loss
     title = f"Loss of each {values['side']} token, in nats"
     if values.get("perplexity") is not None:
         title += f" (perplexity {values['perplexity']:.4g})"
@@ -94,19 +94,19 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """
     from matplotlib.patches import Patch
 
-    from heedful.explain.canvas import ROW, blank, check_rows, finished, label_rows
+    from heedful.explain.drawing.canvas import ROW_HEIGHT, check_rows, finish_figure, label_rows, new_figure
 
     answers, losses, given, mean = (values[name] for name in ("answers", "losses", "given", "mean"))
     if not answers:
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
-    drawn = blank(6.0, ROW * len(answers) + 1.45)
-    axes = drawn.add_subplot()
-    shades = [GIVEN if each else PREDICTED for each in given]
+    fig = new_figure(6.0, ROW_HEIGHT * len(answers) + 1.45)
+    axes = fig.add_subplot()
+    shades = [GIVEN if is_given else PREDICTED for is_given in given]
     bars = axes.barh(range(len(answers)), losses, height=0.72, color=shades)
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    background = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     numbers = [f"{loss:.2f}" for loss in losses]
-    axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=ground)
+    axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=background)
     legend = ((PREDICTED, "predicted", not all(given)), (GIVEN, "given", any(given)))
     handles: list["Artist"] = [Patch(facecolor=shade, label=name) for shade, name, occurs in legend if occurs]
     if mean is not None and len(answers) > 1:
@@ -127,4 +127,4 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         frameon=False,
     )
     note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
-    return finished(drawn, explanation.text, note)
+    return finish_figure(fig, explanation.text, note)

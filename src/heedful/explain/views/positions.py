@@ -10,35 +10,35 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from heedful.explain.matrix import Numbers, mosaic
-from heedful.explain.page.packing import signed
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, mosaic
+from heedful.explain.explanation import Explanation
+from heedful.explain.page.packing import pack_signed
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-MOST = 512
+MAX_POSITIONS = 512
 """Maximum number of positions per axis."""
 
 DIGITS = 4
 """Decimal places of a cosine."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether an embedding has position vectors."""
-    return bool(_parts(run.model))
+    return bool(_position_modules(run.model))
 
 
-def _parts(model: nn.Module) -> dict[str, Positions]:
+def _position_modules(model: nn.Module) -> dict[str, Positions]:
     """Return the modules that compute position vectors, by axis."""
-    found = {}
+    modules = {}
     for axis, embedding in embeddings_of(model).items():
-        part = getattr(getattr(embedding, "positions", None), "positions", None)
-        if isinstance(part, Positions) and not isinstance(part, NoPositions):
-            found[axis] = part
-    return found
+        module = getattr(getattr(embedding, "positions", None), "positions", None)
+        if isinstance(module, Positions) and not isinstance(module, NoPositions):
+            modules[axis] = module
+    return modules
 
 
 @torch.no_grad()
@@ -46,17 +46,17 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
-        ``sides``: for each axis its ``name`` and ``similarity``, ``[n][n]``, of the first `MOST` tokens, or
-        patches.
+        ``sides``: for each axis its ``name`` and ``similarity``, ``[n][n]``, of the first `MAX_POSITIONS`
+        tokens, or patches.
     """
-    found = []
-    for name, part in _parts(run.model).items():
+    sides = []
+    for name, module in _position_modules(run.model).items():
         axis = prepared.axes[name]
-        n = min(len(axis.tokens), MOST + axis.before)
-        places = torch.arange(n, device=next(run.model.parameters()).device)
-        table = part(places, n).float().cpu().numpy()[axis.before :]
-        found.append({"name": name, "similarity": rounded_all(position_similarity(table), DIGITS)})
-    return {"sides": found}
+        n = min(len(axis.tokens), MAX_POSITIONS + axis.before)
+        positions = torch.arange(n, device=next(run.model.parameters()).device)
+        table = module(positions, n).float().cpu().numpy()[axis.before :]
+        sides.append({"name": name, "similarity": rounded_all(position_similarity(table), DIGITS)})
+    return {"sides": sides}
 
 
 def position_similarity(table: ArrayLike) -> Numbers:
@@ -93,31 +93,33 @@ def _patch_lines(cosines: Numbers) -> list[str]:
         "elsewhere": ~same_row & ~same_column,
     }
     return [
-        f"  {name:<14} {cosines[np.broadcast_to(there, cosines.shape)].mean():6.3f}"
-        for name, there in kinds.items()
-        if there.any()
+        f"  {name:<14} {cosines[np.broadcast_to(mask, cosines.shape)].mean():6.3f}"
+        for name, mask in kinds.items()
+        if mask.any()
     ]
 
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map of all pairs; for images, a small map per patch at its location."""
     return [
-        {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
+        {"title": _title(name), "kind": "heat", **pack_signed(_as_matrix(cosines))}
         for name, cosines in _tables(explanation, values)
     ]
 
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the heat map of the first axis, from -1 (red) to 1 (blue)."""
-    from heedful.explain.canvas import SIGNED, blank, finished, without_ticks
+    from heedful.explain.drawing.canvas import SIGNED, finish_figure, new_figure, set_title_without_ticks
 
     (name, cosines), *_ = _tables(explanation, values)
-    drawn = blank(4.6, 4.0)
-    axes = drawn.add_subplot()
-    image = axes.imshow(_flat(cosines), cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
-    drawn.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
-    without_ticks(axes, "")
-    return finished(drawn, _title(name))
+    fig = new_figure(4.6, 4.0)
+    axes = fig.add_subplot()
+    image = axes.imshow(
+        _as_matrix(cosines), cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal"
+    )
+    fig.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
+    set_title_without_ticks(axes, "")
+    return finish_figure(fig, _title(name))
 
 
 def _title(name: str) -> str:
@@ -126,13 +128,13 @@ def _title(name: str) -> str:
 
 def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
     """Yield the similarities of each axis, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
-    for each in values["sides"]:
-        cosines = np.asarray(each["similarity"], dtype=float)
-        grid = explanation.axes[each["name"]].grid
+    for side in values["sides"]:
+        cosines = np.asarray(side["similarity"], dtype=float)
+        grid = explanation.axes[side["name"]].grid
         is_whole = grid is not None and len(cosines) == grid[0] * grid[1]
-        yield each["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
+        yield side["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
 
 
-def _flat(cosines: Numbers) -> Numbers:
+def _as_matrix(cosines: Numbers) -> Numbers:
     """Return a matrix, with NaN between the small maps of an image."""
     return cosines if cosines.ndim == 2 else mosaic(cosines)

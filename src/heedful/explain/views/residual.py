@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.explain.page.packing import signed
-from heedful.explain.view import Explanation
+from heedful.explain.explanation import Explanation
+from heedful.explain.page.packing import pack_signed
 from heedful.explain.views.shared import (
     EMBEDDINGS,
     STACKS,
@@ -29,7 +29,7 @@ from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has a stack of blocks."""
     return bool(stacks_of(run.model))
 
@@ -41,10 +41,10 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         ``stacks``: for each its ``side`` (name of the axis) and ``norms``, ``[depths][tokens]``, depth 0
         being the embeddings.
     """
-    found = hidden_states(run.model, prepared, list(stacks_of(run.model)))
+    states = hidden_states(run.model, prepared, list(stacks_of(run.model)))
     norms = {
         name: torch.stack([hidden.float().norm(dim=-1) for hidden in depths]).cpu().numpy()
-        for name, depths in found.items()
+        for name, depths in states.items()
     }
     return {
         "stacks": [
@@ -61,8 +61,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
         output.append(f"{_title(axis)}: mean, largest")
         for depth, row in enumerate(norms):
             name = f"block {depth}" if depth else "embeddings"
-            place = int(row.argmax())
-            output.append(f"  {name:<11} {row.mean():8.3f} {row[place]:8.3f}  {tokens[place]}")
+            index = int(row.argmax())
+            output.append(f"  {name:<11} {row.mean():8.3f} {row[index]:8.3f}  {tokens[index]}")
     return output
 
 
@@ -70,7 +70,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map per stack, rows are depths, relative to its largest norm."""
     return [
         {"title": f"{headline(_title(axis))}, relative to {norms.max():.4g}", "kind": "heat"}
-        | signed(norms / norms.max())
+        | pack_signed(norms / norms.max())
         for axis, norms in _matrices(values)
     ]
 
@@ -81,8 +81,8 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are too many tokens to be readable.
     """
-    from heedful.explain.canvas import check_size
-    from heedful.explain.heat_map import heat_map
+    from heedful.explain.drawing.canvas import check_size
+    from heedful.explain.drawing.heat_map import heat_map
 
     *_, (axis, norms) = _matrices(values)
     tokens, depths = explanation.axes[axis].tokens, [str(depth) for depth in range(len(norms))]
@@ -97,4 +97,4 @@ def _title(axis: str) -> str:
 
 def _matrices(values: JsonMapping) -> list[tuple[str, NDArray[np.float64]]]:
     """Return the axis and the norms ``[depths, tokens]`` of each stack."""
-    return [(each["side"], np.asarray(each["norms"], dtype=float)) for each in values["stacks"]]
+    return [(stack["side"], np.asarray(stack["norms"], dtype=float)) for stack in values["stacks"]]

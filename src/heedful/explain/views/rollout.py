@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import Numbers, unit_rows
-from heedful.explain.summary import AttentionMatrix, over_patches
-from heedful.explain.terminal import choose_style, heat_map, link_lines
-from heedful.explain.view import MEMORY, Explanation, Map, Weights
+from heedful.explain.drawing.matrix import Numbers, unit_rows
+from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
+from heedful.explain.explanation import MEMORY, AttentionMap, Explanation, Weights
+from heedful.explain.summary import AttentionMatrix, patch_attention
 from heedful.explain.views.shared import Figure, headline, rounded_all
 from heedful.runs.run import Run
 from heedful.tasks.model_input import PREFIX, TARGET, ModelInput
@@ -22,7 +22,7 @@ RESIDUAL = 0.5
 """Share of the residual connection, as in the paper."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has self-attention outside of a decoder, and no compressed memory."""
     sites = find_sites(run.model)
     if any(site.keys == MEMORY for site in sites):
@@ -42,17 +42,17 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         RequestError: some maps were not selected.
     """
     explanation = explanations[0]
-    captured = {(each.tap, each.heads) for each in explanation.maps}
+    captured = {(attention_map.tap, attention_map.heads) for attention_map in explanation.maps}
     if {(site.tap, site.heads) for site in find_sites(run.model)} - captured:
         raise RequestError(
             "view rollout needs all kinds of attention, layers and heads; remove the selection of maps"
         )
-    found = rollouts(explanation, residual=RESIDUAL)
-    pairs = dict.fromkeys((each.queries, each.keys) for each in explanation.maps)
+    matrix_by_axes = rollouts(explanation, residual=RESIDUAL)
+    pairs = dict.fromkeys((attention_map.queries, attention_map.keys) for attention_map in explanation.maps)
     matrices = [
-        {"queries": queries, "keys": keys, "weights": rounded_all(found[queries, keys])}
+        {"queries": queries, "keys": keys, "weights": rounded_all(matrix_by_axes[queries, keys])}
         for queries, keys in pairs
-        if (queries, keys) in found
+        if (queries, keys) in matrix_by_axes
     ]
     return {"residual": RESIDUAL, "matrices": matrices}
 
@@ -80,7 +80,9 @@ def rollout(layers: Sequence[ArrayLike], *, residual: float = 0.5) -> Numbers:
     if not layers:
         raise ValueError("rollout needs at least one layer, got none")
     return reduce(
-        lambda below, weights: _step(weights, residual) @ below, layers[1:], _step(layers[0], residual)
+        lambda below, weights: _layer_step(weights, residual) @ below,
+        layers[1:],
+        _layer_step(layers[0], residual),
     )
 
 
@@ -112,14 +114,17 @@ def rollout_across(
             f"own and cross must have the same number of layers, at least 1; got {len(own)} and {len(cross)}"
         )
     source = np.asarray(source, dtype=float)
-    size = np.shape(own[0])[-1]
-    target, across = np.eye(size), np.zeros((size, source.shape[1]))
-    for to_own, to_source in zip(own, cross, strict=True):
-        step = _step(to_own, residual)
-        target, across = step @ target, step @ across
-        combined, past = _mean_of_heads(to_source, residual)
-        target, across = past * target, past * across + (1 - past) * (combined @ source)
-    return target, across
+    length = np.shape(own[0])[-1]
+    target_shares, source_shares = np.eye(length), np.zeros((length, source.shape[1]))
+    for own_weights, cross_weights in zip(own, cross, strict=True):
+        step = _layer_step(own_weights, residual)
+        target_shares, source_shares = step @ target_shares, step @ source_shares
+        mean, residual_share = _mean_of_heads(cross_weights, residual)
+        target_shares, source_shares = (
+            residual_share * target_shares,
+            residual_share * source_shares + (1 - residual_share) * (mean @ source),
+        )
+    return target_shares, source_shares
 
 
 def rollouts(explanation: Explanation, *, residual: float = 0.5) -> dict[tuple[str, str], Numbers]:
@@ -135,56 +140,62 @@ def rollouts(explanation: Explanation, *, residual: float = 0.5) -> dict[tuple[s
     Raises:
         RequestError: no rollout is defined, or the explanation lacks a layer of a stack.
     """
-    stacks: dict[tuple[str, str], list[Map]] = {}
-    for each in explanation.maps:
-        stacks.setdefault((each.queries, each.keys), []).append(each)
-    layers = {pair: _whole(stack) for pair, stack in stacks.items()}
+    stacks: dict[tuple[str, str], list[AttentionMap]] = {}
+    for attention_map in explanation.maps:
+        stacks.setdefault((attention_map.queries, attention_map.keys), []).append(attention_map)
+    layers = {pair: _stack_weights(stack) for pair, stack in stacks.items()}
     cross = {pair for pair, stack in stacks.items() if stack[0].kind == "cross"}
-    deciding = {own for queries, _ in cross for own in _read_by(queries)}
-    encoders = {keys: (queries, keys) for queries, keys in stacks.keys() - cross if queries not in deciding}
-    found = {pair: rollout(layers[pair], residual=residual) for pair in encoders.values()}
+    decoder_axes = {axis for queries, _ in cross for axis in _self_attention_axes(queries)}
+    encoders = {
+        keys: (queries, keys) for queries, keys in stacks.keys() - cross if queries not in decoder_axes
+    }
+    matrices = {pair: rollout(layers[pair], residual=residual) for pair in encoders.values()}
     for queries, keys in sorted(cross):
-        owns = [pair for pair in stacks.keys() - cross if pair[0] in _read_by(queries)]
-        if len(owns) == 1 and keys in encoders and len(layers[owns[0]]) == len(layers[queries, keys]):
-            (own,) = owns
-            source = found[encoders[keys]]
-            x, y = rollout_across(layers[own], layers[queries, keys], source, residual=residual)
-            found[own], found[queries, keys] = x, y
-    if not found:
+        self_attentions = [pair for pair in stacks.keys() - cross if pair[0] in _self_attention_axes(queries)]
+        if (
+            len(self_attentions) == 1
+            and keys in encoders
+            and len(layers[self_attentions[0]]) == len(layers[queries, keys])
+        ):
+            (self_attention,) = self_attentions
+            source = matrices[encoders[keys]]
+            x, y = rollout_across(layers[self_attention], layers[queries, keys], source, residual=residual)
+            matrices[self_attention], matrices[queries, keys] = x, y
+    if not matrices:
         raise RequestError(
             "rollout needs a stack with self-attention in every layer, and this model has none; show the "
             "attention of single layers instead"
         )
-    return found
+    return matrices
 
 
-def _read_by(queries: str) -> tuple[str, ...]:
+def _self_attention_axes(queries: str) -> tuple[str, ...]:
     """Return the possible axes of a decoder's self-attention, given the queries of its cross-attention."""
     return (queries, PREFIX) if queries == TARGET else (queries,)
 
 
-def _whole(stack: Sequence[Map]) -> list[Weights]:
+def _stack_weights(stack: Sequence[AttentionMap]) -> list[Weights]:
     """Return the weights of a stack, from the first layer to the last.
 
     Raises:
         RequestError: a layer, or heads of a layer, are missing.
     """
-    ordered = sorted(stack, key=lambda each: each.layer)
-    for place, each in enumerate(ordered):
-        if each.layer != place or each.heads != tuple(range(len(each.heads))):
+    ordered = sorted(stack, key=lambda attention_map: attention_map.layer)
+    for layer, attention_map in enumerate(ordered):
+        if attention_map.layer != layer or attention_map.heads != tuple(range(len(attention_map.heads))):
             raise RequestError(
-                f"rollout needs all heads of all layers, but layer {place + 1} is incomplete; do not select "
+                f"rollout needs all heads of all layers, but layer {layer + 1} is incomplete; do not select "
                 "layers or heads"
             )
-    return [each.weights for each in ordered]
+    return [attention_map.weights for attention_map in ordered]
 
 
-def _step(weights: ArrayLike, residual: float) -> Numbers:
+def _layer_step(weights: ArrayLike, residual: float) -> Numbers:
     """Return ``r I + (1 - r) W`` of a self-attention layer."""
-    combined, past = _mean_of_heads(weights, residual)
-    if combined.shape[0] != combined.shape[1]:
-        raise ValueError(f"weights of self-attention must be square, got {combined.shape}")
-    return past * np.eye(len(combined)) + (1 - past) * combined
+    mean, residual_share = _mean_of_heads(weights, residual)
+    if mean.shape[0] != mean.shape[1]:
+        raise ValueError(f"weights of self-attention must be square, got {mean.shape}")
+    return residual_share * np.eye(len(mean)) + (1 - residual_share) * mean
 
 
 def _mean_of_heads(weights: ArrayLike, residual: float) -> tuple[Numbers, Numbers]:
@@ -197,8 +208,8 @@ def _mean_of_heads(weights: ArrayLike, residual: float) -> tuple[Numbers, Number
         raise ValueError(f"weights must be [heads, queries, keys], got {w.shape}")
     if not 0 <= residual <= 1:
         raise ValueError(f"residual must be between 0 and 1, got {residual}")
-    combined = unit_rows(w.mean(axis=0))
-    return combined, np.where(combined.sum(axis=1, keepdims=True) > 0, residual, 1.0)
+    mean = unit_rows(w.mean(axis=0))
+    return mean, np.where(mean.sum(axis=1, keepdims=True) > 0, residual, 1.0)
 
 
 # Output
@@ -207,16 +218,16 @@ def _mean_of_heads(weights: ArrayLike, residual: float) -> tuple[Numbers, Number
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the strongest links of each output token, or a heat map over the image."""
     output = []
-    for shown in _matrices(explanation, values):
-        output.append(shown.title)
-        if shown.keys.grid is None:
-            output += link_lines(shown.in_words().strongest())
+    for matrix in _matrices(explanation, values):
+        output.append(matrix.title)
+        if matrix.keys.grid is None:
+            output += link_lines(matrix.to_words().strongest())
         else:
-            over = over_patches(shown)
-            rows, columns = ([str(i + 1) for i in range(n)] for n in over.shape)
+            patches = patch_attention(matrix)
+            rows, columns = ([str(i + 1) for i in range(n)] for n in patches.shape)
             style = choose_style(sys.stdout)
-            output += heat_map(columns, rows, over / (over.max() or 1.0), style=style).splitlines()
-            output.append(f"  darkest cell: {over.max():.2g}")
+            output += heat_map(columns, rows, patches / (patches.max() or 1.0), style=style).splitlines()
+            output.append(f"  darkest cell: {patches.max():.2g}")
     return output
 
 
@@ -224,47 +235,47 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return drawings over images; the page draws other rollouts like attention maps."""
     return [
         {
-            "title": headline(shown.title),
+            "title": headline(matrix.title),
             "kind": "patches",
-            "side": matrix["keys"],
-            "images": [{"label": _query_name(shown), "values": over_patches(shown).ravel().tolist()}],
-            "among": _among(shown),
+            "side": entry["keys"],
+            "images": [{"label": _query_name(matrix), "values": patch_attention(matrix).ravel().tolist()}],
+            "among": _n_attended(matrix),
         }
-        for shown, matrix in zip(_matrices(explanation, values), values["matrices"], strict=True)
-        if shown.keys.grid is not None
+        for matrix, entry in zip(_matrices(explanation, values), values["matrices"], strict=True)
+        if matrix.keys.grid is not None
     ]
 
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the last matrix: that of the decoder, if there is one."""
-    from heedful.explain.canvas import check_size
-    from heedful.explain.heat_map import attention_panels, heat_map
+    from heedful.explain.drawing.canvas import check_size
+    from heedful.explain.drawing.heat_map import attention_panels, heat_map
 
-    *_, shown = _matrices(explanation, values)
+    *_, matrix = _matrices(explanation, values)
     title = explanation.text
-    if shown.keys.grid is not None:
-        maps, note = [("", over_patches(shown))], f"{shown.title}: {_query_name(shown)}"
-        return attention_panels(maps, shown.keys.image, among=_among(shown), title=title, note=note)
-    shown = shown.in_words()
-    check_size(*shown.weights.shape)
-    return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=title, note=shown.title)
+    if matrix.keys.grid is not None:
+        maps, note = [("", patch_attention(matrix))], f"{matrix.title}: {_query_name(matrix)}"
+        return attention_panels(maps, matrix.keys.image, among=_n_attended(matrix), title=title, note=note)
+    matrix = matrix.to_words()
+    check_size(*matrix.weights.shape)
+    return heat_map(matrix.keys.tokens, matrix.queries.tokens, matrix.weights, title=title, note=matrix.title)
 
 
 def _matrices(explanation: Explanation, values: JsonMapping) -> Iterator[AttentionMatrix]:
-    for each in values["matrices"]:
-        queries, keys = each["queries"], each["keys"]
+    for entry in values["matrices"]:
+        queries, keys = entry["queries"], entry["keys"]
         if queries == keys:
             title = f"rollout of the {queries}: share of each input token in each output token"
         else:
             title = f"rollout: share of each {keys} token in each {queries} token"
-        weights = np.asarray(each["weights"], dtype=float).clip(0.0, 1.0)
+        weights = np.asarray(entry["weights"], dtype=float).clip(0.0, 1.0)
         yield AttentionMatrix(explanation.axes[queries], explanation.axes[keys], weights, title)
 
 
-def _among(shown: AttentionMatrix) -> int | None:
+def _n_attended(matrix: AttentionMatrix) -> int | None:
     """Return the number of tokens that share each row; None for a decoder, which also uses its own tokens."""
-    return len(shown.keys.tokens) if shown.queries is shown.keys else None
+    return len(matrix.keys.tokens) if matrix.queries is matrix.keys else None
 
 
-def _query_name(shown: AttentionMatrix) -> str:
-    return "class token" if shown.queries.before else "mean of all tokens"
+def _query_name(matrix: AttentionMatrix) -> str:
+    return "class token" if matrix.queries.before else "mean of all tokens"

@@ -39,8 +39,8 @@ def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
 
 def stacks_of(model: nn.Module) -> dict[str, Stack]:
     """Return the stacks of blocks of a model by name."""
-    found = {name: getattr(model, name, None) for name in STACKS}
-    return {name: stack for name, stack in found.items() if isinstance(stack, Stack)}
+    stacks = {name: getattr(model, name, None) for name in STACKS}
+    return {name: stack for name, stack in stacks.items() if isinstance(stack, Stack)}
 
 
 @torch.no_grad()
@@ -53,9 +53,9 @@ def hidden_states(model: nn.Module, prepared: ModelInput, stacks: Sequence[str])
         ]
         for name in stacks
     }
-    with capture(model, dict.fromkeys(tap for own in taps.values() for tap in own)) as captured:
+    with capture(model, dict.fromkeys(tap for stack_taps in taps.values() for tap in stack_taps)) as captured:
         model(prepared.batch.inputs, prepared.batch.source)
-    return {name: [captured[tap][-1] for tap in own] for name, own in taps.items()}
+    return {name: [captured[tap][-1] for tap in stack_taps] for name, stack_taps in taps.items()}
 
 
 def questions_of(prepared: ModelInput) -> JsonObject:
@@ -64,7 +64,7 @@ def questions_of(prepared: ModelInput) -> JsonObject:
     return {"side": questions.axis, "places": list(questions.places), "answers": questions.names}
 
 
-def refuse_numbers(prepared: ModelInput) -> None:
+def check_has_probability(prepared: ModelInput) -> None:
     """Check that the answer has a probability.
 
     Raises:
@@ -109,8 +109,8 @@ def head_lines(layers: Sequence[JsonMapping], key: str, width: int) -> Iterator[
     """Yield a line per layer: the mean of its heads, then each head, in columns of a width."""
     yield f"  {'layer':>5} {'mean':>{width + 1}}  each head"
     for layer in layers:
-        known = [value for value in layer[key] if value is not None]
-        mean = sum(known) / len(known) if known else None
+        defined = [value for value in layer[key] if value is not None]
+        mean = sum(defined) / len(defined) if defined else None
         heads = " ".join(f"{two_places(value):>{width}}" for value in layer[key])
         yield f"  {layer['layer']:>5} {two_places(mean):>{width + 1}}  {heads}"
 
@@ -124,11 +124,11 @@ def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: flo
         cells: list[object] = [layer["layer"]]
         for head in columns:
             value = values.get(head)
-            opens = {"tap": layer["tap"], "head": head - 1}
+            link = {"tap": layer["tap"], "head": head - 1}
             cells.append(
                 None
                 if value is None
-                else {"text": two_places(value), "share": min(value / largest, 1.0), **opens}
+                else {"text": two_places(value), "share": min(value / largest, 1.0), **link}
             )
         rows.append(cells)
     names = ["layer", *(f"head {number}" for number in columns)]

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.explain.matrix import Numbers
+from heedful.explain.drawing.matrix import Numbers
 from heedful.explain.views.distances import image_distance, patch_distances
 from heedful.lab.drawing import Curves, Matrix, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of

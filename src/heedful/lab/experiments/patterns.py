@@ -3,7 +3,7 @@
 Items 74 and 75 of the lectures. The encoder learns to fill gaps in sequences in which a symbol leaves few
 choices for its neighbours. The causal model learns to predict symbols, each of which depends on the symbol
 a fixed number of positions before the last one. The census of heads is that of `heedful explain`
-(`heedful.explain.patterns`).
+(`heedful.explain.patterns.census`).
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import Census, recurrence
+from heedful.explain.patterns.census import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
@@ -228,7 +228,7 @@ def draw_test_sequences(chained: bool) -> Int[Tensor, "n length"]:
 
 @measures("patterns-of-heads", chained=(True, False))
 def count_patterns_of_heads(size: Size, chained: bool) -> Series:
-    """Count patterns of heads, untrained and trained, over several initialisations."""
+    """Count patterns of heads, untrained and trained, curves_over several initialisations."""
     runs = [train_encoder(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     untrained, trained = [run.untrained.patterns for run in runs], [run.trained.patterns for run in runs]
     counts = Counter(pattern for patterns in trained for pattern in patterns)
@@ -347,7 +347,7 @@ def train_causal_model(back: int, updates: int, seed: int) -> Learned:
 
 @measures("emerging-links", back=(1, 5))
 def count_previous_token_heads(size: Size, back: int) -> Series:
-    """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
+    """Count heads that attend to the previous token, untrained and trained, curves_over several initialisations."""
     runs = [train_causal_model(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
     shares_trained, shares_untrained = (
         [run.trained.share for run in runs],

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from heedful.explain.patterns import census
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.patterns.census import census
 from heedful.explain.views.rollout import rollouts
 
 Weights = np.ndarray
@@ -45,13 +45,13 @@ def heads(*matrices: Weights) -> Weights:
 
 def stack(
     kind: str, queries: str, keys: str, n_layers: int, name: str, make: Callable[[int], Weights]
-) -> list[Map]:
+) -> list[AttentionMap]:
     """Maps of layers, each ``make(layer) [H, rows, columns]``."""
     found = []
     for layer in range(n_layers):
         weights = make(layer)
         tap = f"{name}.{layer}.weights"
-        found.append(Map(tap, kind, layer, queries, keys, tuple(range(len(weights))), weights))
+        found.append(AttentionMap(tap, kind, layer, queries, keys, tuple(range(len(weights))), weights))
     return found
 
 

@@ -14,9 +14,9 @@ from constructed import HOSTILE, hostile, image, large, translation, without_map
 
 from heedful.errors import RequestError
 from heedful.explain.page import page
-from heedful.explain.page.build import ABOUT_WEIGHTS, SCRIPT, WHOLE, as_script, numbers_of
+from heedful.explain.page.build import ABOUT_WEIGHTS, MAX_WHOLE_WEIGHTS, SCRIPT, as_script, page_data
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
-from heedful.explain.summary import mean_of, word_alignment
+from heedful.explain.summary import summary_matrix, word_alignment
 
 
 class Parsed(HTMLParser):
@@ -71,7 +71,7 @@ def test_every_matrix_of_a_small_explanation_is_there_within_the_error():
 def test_a_head_on_its_own_has_no_mean():
     one = translation()
     maps = [replace(each, heads=(2,), weights=each.weights[2:3]) for each in one.maps]
-    found = numbers_of(replace(one, maps=maps))
+    found = page_data(replace(one, maps=maps))
     assert [view["head"] for each in found["maps"] for view in each["views"]] == [2] * len(maps)
 
 
@@ -79,7 +79,7 @@ def test_a_head_on_its_own_has_no_mean():
 def medium():
     """A little too large for all matrices."""
     explanation = large(2, 3, 440)
-    assert sum(4 * each.weights[0].size for each in explanation.maps) > WHOLE
+    assert sum(4 * each.weights[0].size for each in explanation.maps) > MAX_WHOLE_WEIGHTS
     return explanation
 
 
@@ -104,7 +104,7 @@ def test_of_a_large_one_the_heads_asked_for_are_there_and_the_strongest_links_of
 
 
 def test_thumbnails_are_within_their_error(medium):
-    for each, given in zip(numbers_of(medium)["maps"], medium.maps, strict=True):
+    for each, given in zip(page_data(medium)["maps"], medium.maps, strict=True):
         view = each["views"][1]
         assert view["cells"] == [48, 48]
         shades = array(view["shades"], "u1", (48, 48))
@@ -117,7 +117,7 @@ def test_thumbnails_are_within_their_error(medium):
 
 
 def test_where_all_heads_of_a_layer_are_exact_so_is_their_mean(medium):
-    found = numbers_of(medium, [("encoder.0.weights", head) for head in range(3)])
+    found = page_data(medium, [("encoder.0.weights", head) for head in range(3)])
     assert ["levels" in view for view in found["maps"][0]["views"]] == [True] * 4
     assert ["levels" in view for view in found["maps"][1]["views"]] == [False] * 4
 
@@ -144,7 +144,7 @@ def test_weights_that_are_none_are_refused():
 def test_a_map_without_a_single_weight_is_left_out():
     one = translation()
     empty = replace(one.maps[0], heads=(), weights=one.maps[0].weights[:0])
-    assert len(numbers_of(replace(one, maps=[empty, *one.maps[1:]]))["maps"]) == len(one.maps) - 1
+    assert len(page_data(replace(one, maps=[empty, *one.maps[1:]]))["maps"]) == len(one.maps) - 1
 
 
 def test_only_a_document_with_weights_tells_about_them():
@@ -249,7 +249,7 @@ def test_the_facts_are_there_without_a_script():
     parsed = Parsed(page(translation()))
     assert parsed.inside["h1"] == ["lecture-ta translation"]
     text, answer, links, others = parsed.inside["dd"]
-    assert links == word_alignment(mean_of(translation()))
+    assert links == word_alignment(summary_matrix(translation()))
     assert text == "I enjoyed the film transformers"
     probability = np.exp(sum(translation().answer["log_probs"]))
     assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f}"

@@ -25,10 +25,10 @@ from constructed import (
 )
 from PIL import Image
 
-from heedful.explain.alignment import merge
-from heedful.explain.matrix import thumbnail
+from heedful.explain.alignment.word_alignment import merge_subwords
+from heedful.explain.drawing.matrix import thumbnail
+from heedful.explain.explanation import BestHead, Explanation
 from heedful.explain.page import page
-from heedful.explain.view import Best, Explanation
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
 
@@ -219,7 +219,7 @@ def test_words_are_merged_as_alignments_are(browser, opened):
     click(browser, "#units span", 1)
     click(browser, "#numbers summary")
     source, target = (explanation.axes[name] for name in ("source", "target"))
-    wanted = merge(explanation.maps[5].head(1).astype(float), source.words, target.words)
+    wanted = merge_subwords(explanation.maps[5].head(1).astype(float), source.words, target.words)
     assert texts(browser, "#numbers tbody th") == [*target.surface]
     assert texts(browser, "#numbers thead th") == [*source.surface]
     found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")]).reshape(wanted.shape)
@@ -566,21 +566,21 @@ def test_filters_are_an_image_with_a_text(browser, opened):
 
 
 def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
-    explanation = opened(replace(translation(), best=Best("cross.0.weights", 1)))
+    explanation = opened(replace(translation(), best=BestHead("cross.0.weights", 1)))
     assert text(browser, "#head-title") == "Layer 1, head 2"
     weights = explanation.maps[4].head(1)
     same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
     assert text(browser, "#head-kind").endswith("; best known alignment")
     head(browser, 4, 0)
     assert "best" not in text(browser, "#head-kind")
-    opened(replace(translation(), best=Best("cross.0.weights", None)))
+    opened(replace(translation(), best=BestHead("cross.0.weights", None)))
     assert text(browser, "#head-title") == "Layer 1, mean of heads"
 
 
 @pytest.mark.parametrize(("head_number", "name"), [(1, "head 2"), (None, "mean of heads")])
 def test_a_head_that_aligns_as_it_reads_is_drawn_so(browser, opened, head_number, name):
     """Row t is that of the next step, which reads token t; the end, which is never read, keeps its own."""
-    explanation = opened(replace(translation(), best=Best("cross.0.weights", head_number, "input")))
+    explanation = opened(replace(translation(), best=BestHead("cross.0.weights", head_number, "input")))
     assert text(browser, "#head-title") == f"Layer 1, {name}, at the input step"
     kind = text(browser, "#head-kind")
     assert kind == "Cross-attention: target to source, at the input step; best known alignment"

@@ -7,7 +7,7 @@ import pytest
 from constructed import translation
 
 from heedful.explain.page.build import drawings
-from heedful.explain.page.packing import signed
+from heedful.explain.page.packing import pack_signed
 
 QUESTIONS = {"side": "target", "places": [0, 2], "answers": ["naan", "farm"]}
 
@@ -72,5 +72,5 @@ def test_what_is_not_known_is_left_out():
 
 def test_patches_need_their_image_and_all_else_nothing():
     patches = {"title": "x", "kind": "patches", "side": "nowhere", "images": []}
-    heat = {"title": "x", "kind": "heat", **signed(np.array([[1.0]]))}
+    heat = {"title": "x", "kind": "heat", **pack_signed(np.array([[1.0]]))}
     assert drawn(one=patches, other=heat) == [heat]

@@ -12,11 +12,11 @@ from heedful.explain.page.packing import (
     ERROR,
     LEVELS,
     SHADES,
-    levels_of,
-    shades_of,
-    signed,
+    encode_base64,
+    pack_signed,
+    quantise,
+    quantise_shades,
     strongest,
-    text_of,
 )
 
 matrices = npst.arrays(
@@ -26,17 +26,17 @@ matrices = npst.arrays(
 
 @given(matrices)
 def test_a_stored_weight_is_as_near_as_promised(weights):
-    assert np.abs(levels_of(weights) / LEVELS - weights).max() <= ERROR * (1 + 1e-9)
+    assert np.abs(quantise(weights) / LEVELS - weights).max() <= ERROR * (1 + 1e-9)
 
 
 def test_the_promise_cannot_be_made_smaller():
     weights = np.linspace(0, 1, 100_003)[None]
-    assert np.abs(levels_of(weights) / LEVELS - weights).max() > 0.99 * ERROR
+    assert np.abs(quantise(weights) / LEVELS - weights).max() > 0.99 * ERROR
     assert 0.00000762 < ERROR < 0.0000077
 
 
 def test_no_weight_and_the_whole_weight_are_exact():
-    np.testing.assert_array_equal(levels_of(np.array([[0.0, 1.0]])), [[0, LEVELS]])
+    np.testing.assert_array_equal(quantise(np.array([[0.0, 1.0]])), [[0, LEVELS]])
 
 
 @given(
@@ -60,25 +60,25 @@ def test_more_columns_than_can_be_numbered_are_refused():
 
 @given(matrices)
 def test_a_shade_is_as_near_as_promised(cells):
-    shades, greatest = shades_of(cells)
+    shades, greatest = quantise_shades(cells)
     assert greatest == cells.max()
     assert np.abs(shades / SHADES * greatest - cells).max() <= greatest / SHADES / 2 * (1 + 1e-9)
 
 
 def test_a_head_without_a_single_weight_has_no_shade():
-    shades, greatest = shades_of(np.zeros((2, 3)))
+    shades, greatest = quantise_shades(np.zeros((2, 3)))
     assert greatest == 0
     assert not shades.any()
 
 
 @pytest.mark.parametrize("order", ["<u2", ">u2"])
 def test_the_low_byte_comes_first_on_every_machine(order):
-    assert base64.b64decode(text_of(np.array([[0x1234]], dtype=order))) == b"\x34\x12"
+    assert base64.b64decode(encode_base64(np.array([[0x1234]], dtype=order))) == b"\x34\x12"
 
 
 def test_signed_numbers_come_back_and_nothing_is_level_0():
     values = np.array([[-1.0, 0.0, 1.0], [0.3, np.nan, -0.7]])
-    packed = signed(values)
+    packed = pack_signed(values)
     levels = np.frombuffer(base64.b64decode(packed["levels"]), "<u2").reshape(packed["size"])
     assert packed["size"] == [2, 3]
     assert (levels == 0).tolist() == np.isnan(values).tolist()

@@ -8,10 +8,10 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
-from heedful.explain.canvas import shortened
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.canvas import shorten
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.explanation import Explanation
 from heedful.explain.views import view_module
 
 
@@ -26,7 +26,7 @@ def test_the_table_has_the_most_probable_answer_of_every_depth(explained, name):
     assert shares.shape == (len(values["answers"]), len(values["depths"]))
     for column, depth in enumerate(values["depths"]):
         for row, (top, answer) in enumerate(zip(depth["top"], values["answers"], strict=True)):
-            assert texts[column, row].get_text() == shortened(top[0]["answer"], 14)
+            assert texts[column, row].get_text() == shorten(top[0]["answer"], 14)
             assert (texts[column, row].get_weight() == "bold") == (top[0]["answer"] == answer)
             assert shares[row, column] == pytest.approx(math.exp(top[0]["log_prob"]), rel=1e-5)
     depths = [label.get_text() for label in axes.get_xticklabels()]

@@ -6,9 +6,9 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
-from heedful.explain.patterns import census
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.patterns.census import census
 from heedful.explain.views import view_module
 
 TEXTS = ["the cat sat", "a dog lay", "the mat the"]
@@ -22,7 +22,7 @@ def constructed(length: int) -> Explanation:
     first[:, 0] = 1
     heads = np.stack([before, first, np.full((length, length), 1 / length)]).astype(np.float32)
     side = Axis(("<cls>", *(f"w{n}" for n in range(length - 2)), "<sep>"))
-    one = Map("stack.2.weights", "self", 2, "input", "input", (0, 1, 3), heads)
+    one = AttentionMap("stack.2.weights", "self", 2, "input", "input", (0, 1, 3), heads)
     answer = {"text": "yes", "score": -0.1, "alternatives": []}
     return Explanation("classification", "r", "w", answer, {"input": side}, [one])
 

@@ -13,11 +13,11 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import MOST_CELLS, PAGE, check_rows, colours, page_colours, shortened
-from heedful.explain.classes import CLASSES
-from heedful.explain.heat_map import EVEN, attention_panels, save
-from heedful.explain.patterns import Census, HeadPattern
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.drawing.canvas import MAX_CELLS, PAGE_COLOURS, check_rows, colours, page_colours, shorten
+from heedful.explain.drawing.heat_map import UNIFORM_COLOUR, attention_panels, save
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.patterns.census import Census, HeadPattern
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import view_module
 from heedful.explain.views.losses import GIVEN, PREDICTED
 
@@ -53,7 +53,9 @@ def heads(*stacks, title=""):
         axes |= {queries: axis(weights.shape[2]), keys: axis(weights.shape[3])}
         for layer, own in enumerate(weights):
             numbers = tuple(range(len(own)))
-            maps.append(Map(f"{n}.{layer}", "cross", layer, queries, keys, numbers, own.astype(np.float32)))
+            maps.append(
+                AttentionMap(f"{n}.{layer}", "cross", layer, queries, keys, numbers, own.astype(np.float32))
+            )
     return view_module("heads").figure(explanation(maps, title, **axes), {})
 
 
@@ -208,9 +210,9 @@ def test_classes_differ_in_sign_and_colour():
 
 def test_the_colours_are_those_of_the_page():
     style = files("heedful.explain.page").joinpath("page.css").read_text("utf-8")
-    assert tuple(re.findall(r"--plus-\d: light-dark\((#\w{6})", style)) == PAGE
+    assert tuple(re.findall(r"--plus-\d: light-dark\((#\w{6})", style)) == PAGE_COLOURS
     colours = page_colours()
-    for number, colour in enumerate(PAGE):
+    for number, colour in enumerate(PAGE_COLOURS):
         np.testing.assert_allclose(colours(number / 7), to_rgba(colour), atol=1.5 / 255)
 
 
@@ -244,8 +246,8 @@ def test_a_cell_has_the_colour_of_the_patch_root_of_its_weight():
     cells[1, 1] = np.nan
     cells[1, 3] = cells[1, [0, 2]].mean(axis=0)
     maps = [
-        Map("0", "self", 0, "a", "b", (0, 1, 2), HEADS[0]),
-        Map("1", "self", 1, "a", "b", (0, 2), HEADS[1, [0, 2]]),
+        AttentionMap("0", "self", 0, "a", "b", (0, 1, 2), HEADS[0]),
+        AttentionMap("1", "self", 1, "a", "b", (0, 2), HEADS[1, [0, 2]]),
     ]
     figure = view_module("heads").figure(explanation(maps, a=axis(7), b=axis(5)), {})
     axes = figure.axes[0]
@@ -361,7 +363,7 @@ def test_the_bar_has_the_colours_of_the_cells_and_a_line_at_even_attention():
     x, y = bar.transData.transform(np.stack([np.full(len(at), 0.5), at], axis=1)).T
     found = drawn[len(drawn) - 1 - y.astype(int), x.astype(int)]
     assert np.abs(found - 255 * colours()(at / GRID.max())[:, :3]).max() <= 3
-    (line,) = (line for line in bar.lines if line.get_color() == EVEN)
+    (line,) = (line for line in bar.lines if line.get_color() == UNIFORM_COLOUR)
     np.testing.assert_allclose(line.get_ydata(), 1 / 17)
     assert "1/17 = 0.059" in figure.get_supxlabel()
 
@@ -476,13 +478,11 @@ def test_a_cell_has_the_answer_and_the_colour_of_its_probability():
     texts = {tuple(map(round, text.get_position())): text for text in axes.texts}
     for row, column in np.ndindex(4, 3):
         text = texts[column, row]
-        assert text.get_text() == shortened(PREDICTIONS[row][column], 14)
+        assert text.get_text() == shorten(PREDICTIONS[row][column], 14)
         assert text.get_weight() == ("bold" if PREDICTIONS[row][column] == TOKENS[row] else "normal")
         assert not text.get_parse_math()
     assert [label.get_text() for label in axes.get_xticklabels()] == DEPTHS
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        shortened(token, 28) for token in TOKENS
-    ]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [shorten(token, 28) for token in TOKENS]
     figure.canvas.draw()
     drawn = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
     for (row, column), share in np.ndenumerate(SHARES):
@@ -508,19 +508,19 @@ def test_texts_stay_in_their_cells():
     [("abcd", "abcd"), ("abcde", "abc\N{HORIZONTAL ELLIPSIS}"), ("a\n", "a\ufffd"), ("", "")],
 )
 def test_long_texts_are_shortened(text, wanted):
-    assert shortened(text, 4) == wanted
+    assert shorten(text, 4) == wanted
 
 
 # Requests
 
 
 def test_what_could_not_be_read_is_refused():
-    check_rows(MOST_CELLS)
-    with pytest.raises(RequestError, match=f"at most {MOST_CELLS} tokens, got {MOST_CELLS + 1}; write .html"):
-        check_rows(MOST_CELLS + 1)
+    check_rows(MAX_CELLS)
+    with pytest.raises(RequestError, match=f"at most {MAX_CELLS} tokens, got {MAX_CELLS + 1}; write .html"):
+        check_rows(MAX_CELLS + 1)
 
 
 @pytest.mark.slow
 def test_pyplot_is_not_needed():
-    code = "import sys, heedful.explain.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, heedful.explain.drawing.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

@@ -15,7 +15,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input, prepare_input
-from heedful.explain.heat_map import figure_of
+from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.views import view_module
 from heedful.explain.views.gradients import block_sums, compute
 from heedful.nn.patches import Images

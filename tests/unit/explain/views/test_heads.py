@@ -6,16 +6,16 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
-from heedful.explain.matrix import thumbnail
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.drawing.matrix import thumbnail
 from heedful.explain.views import view_module
 
 
 def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     run, given = explained(every)
     view = view_module("heads")
-    assert view.has(run) == bool(find_sites(run.model))
-    if not view.has(run):
+    assert view.supports(run) == bool(find_sites(run.model))
+    if not view.supports(run):
         return
     seen = explain_input(run, given, views=["heads"])
     told = {

@@ -11,11 +11,11 @@ from PIL import Image
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
+from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.page.packing import LEVELS
 from heedful.explain.views import view_module
 from heedful.explain.views.filters import patch_filters
-from heedful.explain.views.positions import MOST, position_similarity
+from heedful.explain.views.positions import MAX_POSITIONS, position_similarity
 
 HALF = 0.5e-4 + 1e-9
 
@@ -51,7 +51,7 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
 @pytest.mark.parametrize("name", ["images without class token", "captions", "classification", "resnet"])
 def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name):
     run, given = explained(name)
-    assert not view_module("class-token").has(run)
+    assert not view_module("class-token").supports(run)
     with pytest.raises(RequestError, match="use another view"):
         explain_input(run, given, maps=NO_MAPS, views=["class-token"])
 
@@ -103,8 +103,8 @@ def test_sinusoids_of_both_sides_of_a_translator(explained):
 
 
 def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
-    monkeypatch.setattr("heedful.explain.views.positions.MOST", 3)
-    assert MOST == 512
+    monkeypatch.setattr("heedful.explain.views.positions.MAX_POSITIONS", 3)
+    assert MAX_POSITIONS == 512
     run, given = explained("classification")
     (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).views["positions"]["sides"]
     assert np.shape(side["similarity"]) == (3, 3)
@@ -112,7 +112,7 @@ def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
 
 @pytest.mark.parametrize("name", ["rotary, shared keys", "recurrent", "resnet"])
 def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
-    assert not view_module("positions").has(explained(name)[0])
+    assert not view_module("positions").supports(explained(name)[0])
 
 
 def test_similarities_are_torchs():
@@ -223,4 +223,4 @@ def test_filters_that_are_all_alike_have_no_image(explained):
 
 @pytest.mark.parametrize("name", ["resnet", "classification", "translation"])
 def test_without_patches_there_are_no_filters(explained, name):
-    assert not view_module("filters").has(explained(name)[0])
+    assert not view_module("filters").supports(explained(name)[0])

@@ -6,7 +6,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
+from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.views import view_module
 from heedful.explain.views.rollout import rollout, rollout_across
 

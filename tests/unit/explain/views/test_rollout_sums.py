@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.views.rollout import rollout, rollout_across, rollouts
 
 H, T, S, L = 3, 7, 5, 4
@@ -160,7 +160,9 @@ def side(n):
 
 def maps(kind, queries, keys, weights):
     return [
-        Map(f"{queries}.{keys}.{layer}", kind, layer, queries, keys, tuple(range(H)), w.astype(np.float32))
+        AttentionMap(
+            f"{queries}.{keys}.{layer}", kind, layer, queries, keys, tuple(range(H)), w.astype(np.float32)
+        )
         for layer, w in enumerate(weights)
     ]
 
@@ -206,6 +208,6 @@ def test_a_layer_or_head_that_is_missing_is_named():
     with pytest.raises(RequestError, match="layer 2 is incomplete"):
         rollouts(explanation([stack[0], *stack[2:]], input=side(T)))
     weights = stack[0].weights[1:]
-    short = Map("t", "self", 0, "input", "input", (1, 2), weights)
+    short = AttentionMap("t", "self", 0, "input", "input", (1, 2), weights)
     with pytest.raises(RequestError, match="layer 1 is incomplete"):
         rollouts(explanation([short, *stack[1:]], input=side(T)))

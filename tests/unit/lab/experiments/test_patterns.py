@@ -9,7 +9,7 @@ import torch
 from sweep import Laws, curve, made, value, verdict_of
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import recurrence
+from heedful.explain.patterns.census import recurrence
 from heedful.lab.experiments import patterns
 from heedful.lab.tiny import attention_weights
 

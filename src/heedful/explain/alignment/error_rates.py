@@ -3,7 +3,7 @@
 Words are those of the files, separated by spaces and tabs, because gold alignments count these. Each word is
 encoded on its own, as it stands in its sentence (`heedful.text.words.word_ids`), so every id belongs to one
 word of the file, whatever the pre-processing does: the word may be lower-cased, and what Moses splits
-("don't") is one word here. Weights are merged into words as in `heedful.explain.alignment`.
+("don't") is one word here. Weights are merged into words as in `heedful.explain.alignment.word_alignment`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,16 +14,16 @@ from pathlib import Path
 from heedful.data.lines import find, lines
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
-from heedful.explain.alignment import (
+from heedful.explain.alignment.word_alignment import (
     STEPS,
-    Attention,
-    Choice,
     Direction,
-    at_step,
-    between_ids,
+    HeadChoice,
+    WordAttention,
+    attention_between_ids,
     links,
-    merge,
+    merge_subwords,
     pharaoh,
+    rows_at_step,
 )
 from heedful.explain.attention_sites import is_one_text
 from heedful.models.base import Model
@@ -44,12 +44,12 @@ from heedful.text.words import END, blank_words, word_ids_of_all
 from heedful.typing import JsonObject
 
 Words = Sequence[str]
-LinksByHead = dict[Choice, list[frozenset[Link]]]
+LinksByHead = dict[HeadChoice, list[frozenset[Link]]]
 """Links of every pair, by layer and head."""
 
 
 @dataclass(frozen=True)
-class Rated:
+class HeadErrorRate:
     """Error rates of a head, or of the mean of a layer's heads.
 
     Args:
@@ -58,7 +58,7 @@ class Rated:
         score: on the other pairs, or on all.
     """
 
-    choice: Choice
+    choice: HeadChoice
     development: Score | None
     score: Score
 
@@ -71,8 +71,8 @@ class Rated:
         """Return the JSON form, with layers and heads from 1; ``head`` is null for a mean of heads."""
         return {
             **self.choice.to_dict(),
-            "development": None if self.development is None else _finite(self.development.value),
-            "value": _finite(self.score.value),
+            "development": None if self.development is None else _none_if_nan(self.development.value),
+            "value": _none_if_nan(self.score.value),
             **self.score.details,
         }
 
@@ -83,35 +83,35 @@ class Evaluation(evaluation.Evaluation):
 
     Args:
         table: error rates of every layer and head.
-        chosen: the reported head.
+        reported: the reported head.
         development: number of pairs, from the first, the head was selected on; 0: on all, or the head was
             given.
         judged: number of these pairs with gold links.
-        found: links of every pair for the reported head.
+        links: links of every pair for the reported head.
     """
 
-    table: Sequence[Rated]
-    chosen: Rated
+    table: Sequence[HeadErrorRate]
+    reported: HeadErrorRate
     development: int
     judged: int
-    found: Sequence[frozenset[Link]]
+    links: Sequence[frozenset[Link]]
 
     def pharaoh(self) -> Iterator[str]:
         """Return the links of each pair in Pharaoh format, words counted from 0."""
-        return map(pharaoh, self.found)
+        return map(pharaoh, self.links)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the table."""
-        first = f"first {self.development:,}"
-        yield f"  layer  head    step  {first if self.development else '':>12}       AER  precision  recall"
-        for rated in self.table:
-            layer, head = rated.choice.layer + 1, rated.choice.head
-            before = "" if rated.development is None else _shown(rated.development.value)
-            precision, recall = (rated.score.details[name] for name in ("precision", "recall"))
-            name, mark = "mean" if head is None else head + 1, "  *" if rated is self.chosen else ""
-            rate = _shown(rated.score.value)
-            rates = f"{before:>12}  {rate:>8}  {_shown(precision):>9}  {_shown(recall):>6}"
-            yield f"  {layer:>5}  {name:>4}  {rated.choice.step:>6}  {rates}{mark}"
+        heading = f"first {self.development:,}"
+        yield f"  layer  head    step  {heading if self.development else '':>12}       AER  precision  recall"
+        for row in self.table:
+            layer, head = row.choice.layer + 1, row.choice.head
+            development = "" if row.development is None else _format_rate(row.development.value)
+            precision, recall = (row.score.details[name] for name in ("precision", "recall"))
+            name, mark = "mean" if head is None else head + 1, "  *" if row is self.reported else ""
+            rate = _format_rate(row.score.value)
+            rates = f"{development:>12}  {rate:>8}  {_format_rate(precision):>9}  {_format_rate(recall):>6}"
+            yield f"  {layer:>5}  {name:>4}  {row.choice.step:>6}  {rates}{mark}"
 
 
 def evaluate_alignments(
@@ -122,7 +122,7 @@ def evaluate_alignments(
     *,
     first: int = 0,
     development: int = 0,
-    choice: Choice | None = None,
+    choice: HeadChoice | None = None,
     by: Direction = "target",
     steps: Sequence[DecoderStep] = STEPS,
     limit: int | None = None,
@@ -137,8 +137,8 @@ def evaluate_alignments(
         first: index of the first word in this file, 0 or 1.
         development: number of pairs, from the first, to select the head on; the others are reported.
         choice: report this head, instead of the one with the lowest error rate.
-        by: how words are linked (`heedful.explain.alignment.links`).
-        steps: decoder steps whose rows are used for target words (`heedful.explain.alignment.at_step`).
+        by: how words are linked (`links`).
+        steps: decoder steps whose rows are used for target words (`rows_at_step`).
         limit: maximum number of pairs.
 
     Raises:
@@ -154,29 +154,33 @@ def evaluate_alignments(
         raise RequestError("--dev and --head exclude each other; remove one of them")
     rows = [row.row for row in rows_of(run.recipe, source)]
     sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
-    alignments = _gold(gold, sources, targets, first)[:limit]
-    kept = len(alignments)
-    if development >= kept:
+    alignments = _read_gold(gold, sources, targets, first)[:limit]
+    n_pairs = len(alignments)
+    if development >= n_pairs:
         raise RequestError(
-            f"--dev must be less than the number of sentence pairs ({kept:,}), got {development}"
+            f"--dev must be less than the number of sentence pairs ({n_pairs:,}), got {development}"
         )
-    words = sources[:kept], targets[:kept]
+    words = sources[:n_pairs], targets[:n_pairs]
     pairing = getattr(run.recipe, "sequence_format", None)
     assert isinstance(pairing, EncoderDecoderFormat | ConcatenatedFormat)
-    found = links_of(between_words(run.model, run.processor, *words, pairing, steps), by)
-    table = rated(found, alignments, development)
+    links_by_head = links_of(attention_between_words(run.model, run.processor, *words, pairing, steps), by)
+    table = rate_heads(links_by_head, alignments, development)
     if choice is not None:
-        chosen, chosen_by = _row(table, choice), "given"
+        reported, selection = _head_row(table, choice), "given"
     else:
-        chosen, chosen_by = most_accurate(table), f"first-{development}" if development else "these-pairs"
-    scores = [_score(chosen, by, chosen_by, table)]
+        reported, selection = most_accurate(table), f"first-{development}" if development else "these-pairs"
+    scores = [_head_score(reported, by, selection, table)]
     if (guided := _guided_row(run, table, steps)) is not None:
-        scores.append(replace(_score(guided, by, "guided"), name=f"{guided.score.name} of the guided head"))
-    judged = sum(bool(each.possible) for each in alignments[: development or kept])
-    return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
+        scores.append(
+            replace(_head_score(guided, by, "guided"), name=f"{guided.score.name} of the guided head")
+        )
+    judged = sum(bool(alignment.possible) for alignment in alignments[: development or n_pairs])
+    return Evaluation(split, scores, table, reported, development, judged, links_by_head[reported.choice])
 
 
-def _gold(path: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Sequence[Alignment]:
+def _read_gold(
+    path: str, sources: Sequence[Words], targets: Sequence[Words], first: int
+) -> Sequence[Alignment]:
     """Read gold alignments and check that they match the words.
 
     Raises:
@@ -184,28 +188,28 @@ def _gold(path: str, sources: Sequence[Words], targets: Sequence[Words], first: 
     """
     file = find(path, Path())
     gold = read_gold(lines(file), file.name, first=first, n_pairs=len(sources))
-    words = [(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-    check_alignments(gold, words, file.name)
+    lengths = [(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+    check_alignments(gold, lengths, file.name)
     return gold.alignments
 
 
-def links_of(attentions: Iterable[Attention], by: Direction = "target") -> LinksByHead:
-    """Return the links of every layer and head, for each pair (`heedful.explain.alignment.links`)."""
-    found: LinksByHead = {}
+def links_of(attentions: Iterable[WordAttention], by: Direction = "target") -> LinksByHead:
+    """Return the links of every layer and head, for each pair (see `links`)."""
+    links_by_head: LinksByHead = {}
     for attention in attentions:
         for choice in attention.choices():
-            found.setdefault(choice, []).append(links(attention.chosen(choice), by))
-    return found
+            links_by_head.setdefault(choice, []).append(links(attention.matrix(choice), by))
+    return links_by_head
 
 
-def between_words(
+def attention_between_words(
     model: Model,
     tokenizers: Tokenizers,
     sources: Sequence[Words],
     targets: Sequence[Words],
     pairing: EncoderDecoderFormat | ConcatenatedFormat = ENCODER_DECODER,
     steps: Sequence[DecoderStep] = ("output",),
-) -> Iterator[Attention]:
+) -> Iterator[WordAttention]:
     """Yield the attention between the words of sentence pairs, with teacher forcing.
 
     For each pair, there is one result per step.
@@ -221,19 +225,21 @@ def between_words(
     Raises:
         RequestError: a sentence is too long for the model.
     """
-    source, source_places = _encoded(tokenizers.source, sources)
-    target, target_places = _encoded(tokenizers.target, targets)
-    for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
-        _refuse_longer(pairing, number, len(read), len(written))
-    found = between_ids(model, source, target, pairing)
-    pairs = zip(sources, targets, source_places, target_places, strict=True)
-    for weights, (s, t, *places) in zip(found, pairs, strict=True):
+    source, source_indices = _encode_words(tokenizers.source, sources)
+    target, target_indices = _encode_words(tokenizers.target, targets)
+    for number, (source_ids, target_ids) in enumerate(zip(source, target, strict=True), 1):
+        _check_length(pairing, number, len(source_ids), len(target_ids))
+    weights_of_pairs = attention_between_ids(model, source, target, pairing)
+    pairs = zip(sources, targets, source_indices, target_indices, strict=True)
+    for weights, (s, t, *indices) in zip(weights_of_pairs, pairs, strict=True):
         for step in steps:
-            yield Attention((*s, END), (*t, END), merge(at_step(weights, step), *places), step)
+            yield WordAttention(
+                (*s, END), (*t, END), merge_subwords(rows_at_step(weights, step), *indices), step
+            )
 
 
-def _refuse_longer(
-    pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, source: int, target: int
+def _check_length(
+    pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, n_source: int, n_target: int
 ) -> None:
     """Check that a pair, without special tokens, fits into the model.
 
@@ -241,52 +247,54 @@ def _refuse_longer(
         RequestError: it is too long.
     """
     if isinstance(pairing, ConcatenatedFormat):
-        length, most, where = source + target, pairing.context - 2, "on both sides"
+        length, limit, side = n_source + n_target, pairing.context - 2, "on both sides"
     elif pairing.longest is not None:
-        length, most, where = max(source, target), pairing.longest - 1, "on one side"
+        length, limit, side = max(n_source, n_target), pairing.longest - 1, "on one side"
     else:
         return
-    if length > most:
+    if length > limit:
         raise RequestError(
-            f"sentence pair {number} must have at most {most} tokens {where}, got {length}; remove it"
+            f"sentence pair {number} must have at most {limit} tokens {side}, got {length}; remove it"
         )
 
 
-def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:
+def _encode_words(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:
     """Return the ids of each text, and the word index of each id and of the end token."""
     ids = word_ids_of_all(tokenizer, texts)
     flat = [[i for word in text for i in word] for text in ids]
-    places = [[*(n for n, word in enumerate(text) for _ in word), len(text)] for text in ids]
-    return flat, places
+    indices = [[*(n for n, word in enumerate(text) for _ in word), len(text)] for text in ids]
+    return flat, indices
 
 
-def rated(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
+def rate_heads(
+    links_by_head: LinksByHead, gold: Sequence[Alignment], development: int = 0
+) -> list[HeadErrorRate]:
     """Return the error rates of every layer and head.
 
     Args:
-        found: links of every layer and head.
+        links_by_head: links of every layer and head.
         gold: gold alignments of each pair.
         development: number of pairs, from the first, to select on.
 
     Raises:
         RequestError: there are no pairs, or no error rate for the selection is defined (`most_accurate`).
     """
-    if not found:
+    if not links_by_head:
         raise RequestError("the evaluation of heads needs at least one sentence pair")
-    own, rest = slice(0, development), slice(development, None)
+    selection, reported = slice(0, development), slice(development, None)
     table = [
-        Rated(
+        HeadErrorRate(
             choice,
-            alignment_error_rate(each[own], gold[own]) if development else None,
-            alignment_error_rate(each[rest], gold[rest]),
+            alignment_error_rate(head_links[selection], gold[selection]) if development else None,
+            alignment_error_rate(head_links[reported], gold[reported]),
         )
-        for choice, each in found.items()
+        for choice, head_links in links_by_head.items()
     ]
     most_accurate(table)  # raises if no rate is defined
     return table
 
 
-def most_accurate(table: Sequence[Rated]) -> Rated:
+def most_accurate(table: Sequence[HeadErrorRate]) -> HeadErrorRate:
     """Return the head, or mean of a layer's heads, with the lowest error rate; of equals, the first.
 
     Report its rate on other sentences than those used for the selection. The rate is undefined for a head
@@ -295,52 +303,56 @@ def most_accurate(table: Sequence[Rated]) -> Rated:
     Raises:
         RequestError: no rate is defined.
     """
-    defined = [each for each in table if not isnan(each.rate)]
+    defined = [row for row in table if not isnan(row.rate)]
     if not defined:
         raise RequestError("error rates are undefined: no head has links, and there are no sure gold links")
-    return min(defined, key=lambda each: each.rate)
+    return min(defined, key=lambda row: row.rate)
 
 
-def _finite(rate: float) -> float | None:
+def _none_if_nan(rate: float) -> float | None:
     return None if isnan(rate) else rate
 
 
-def _shown(rate: float | None) -> str:
+def _format_rate(rate: float | None) -> str:
     """Format a rate; a dash if it is undefined."""
     return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
 
 
-def _guided_row(run: Run, table: Sequence[Rated], steps: Sequence[DecoderStep]) -> Rated | None:
+def _guided_row(
+    run: Run, table: Sequence[HeadErrorRate], steps: Sequence[DecoderStep]
+) -> HeadErrorRate | None:
     """Return the row of the head that training guided, if it did."""
     guided = getattr(run.recipe.objective, "guided", None)
     if guided is None:
         return None
-    layers = 1 + max(each.choice.layer for each in table)
+    n_layers = 1 + max(row.choice.layer for row in table)
     step = guided.step if guided.step in steps else steps[0]
-    return _row(table, Choice(guided.layer_index(layers), guided.head - 1, step))
+    return _head_row(table, HeadChoice(guided.place(n_layers), guided.head - 1, step))
 
 
-def _row(table: Sequence[Rated], choice: Choice) -> Rated:
+def _head_row(table: Sequence[HeadErrorRate], choice: HeadChoice) -> HeadErrorRate:
     """Return the row of a head; for a layer with one head, the head is also the mean."""
-    own = [each for each in table if (each.choice.layer, each.choice.step) == (choice.layer, choice.step)]
-    if not own:
-        layers = 1 + max(each.choice.layer for each in table)
+    layer_rows = [row for row in table if (row.choice.layer, row.choice.step) == (choice.layer, choice.step)]
+    if not layer_rows:
+        n_layers = 1 + max(row.choice.layer for row in table)
         raise RequestError(
-            f"--head: layer must be at most {layers} (layers with source attention), got {choice.layer + 1}"
+            f"--head: layer must be at most {n_layers} (layers with source attention), got {choice.layer + 1}"
         )
-    if len(own) == 1 and choice.head is None:
-        return own[0]
-    for each in own:
-        if each.choice == choice:
-            return each
-    heads = sum(each.choice.head is not None for each in own)
-    raise RequestError(f"--head: head must be at most {heads}, got {(choice.head or 0) + 1}")
+    if len(layer_rows) == 1 and choice.head is None:
+        return layer_rows[0]
+    for row in layer_rows:
+        if row.choice == choice:
+            return row
+    n_heads = sum(row.choice.head is not None for row in layer_rows)
+    raise RequestError(f"--head: head must be at most {n_heads}, got {(choice.head or 0) + 1}")
 
 
-def _score(one: Rated, by: Direction, how: str, table: Sequence[Rated] = ()) -> Score:
+def _head_score(
+    row: HeadErrorRate, by: Direction, selection: str, table: Sequence[HeadErrorRate] = ()
+) -> Score:
     """Return the score of a head, with its settings in the signature, and the table in the details."""
-    details = {**one.score.details, **one.choice.to_dict()}
+    details = {**row.score.details, **row.choice.to_dict()}
     if table:
         details["table"] = [each.to_dict() for each in table]
-    signature = f"{one.score.signature}|links:{by}|step:{one.choice.step}|head:{how}"
-    return replace(one.score, signature=signature, details=details)
+    signature = f"{row.score.signature}|links:{by}|step:{row.choice.step}|head:{selection}"
+    return replace(row.score, signature=signature, details=details)

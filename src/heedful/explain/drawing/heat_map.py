@@ -20,29 +20,29 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import (
-    blank,
+from heedful.explain.drawing.canvas import (
     check_size,
     colours,
     draw_photo,
-    finished,
-    quiet,
-    without_ticks,
-    wrapped,
+    finish_figure,
+    new_figure,
+    set_title_without_ticks,
+    style_frame,
+    wrap_lines,
 )
-from heedful.explain.matrix import Numbers, checked, printable
-from heedful.explain.summary import AttentionMatrix, mean_of, over_patches
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, check_weights, printable
+from heedful.explain.explanation import Explanation
+from heedful.explain.summary import AttentionMatrix, patch_attention, summary_matrix
 from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
 
 SUFFIXES = (".png", ".svg")
-INCHES = 0.42  # of a cell
+CELL_INCHES = 0.42  # of a cell
 DIGITS = 6
 """Decimal places of weights, so that rounding errors do not extend the scale by a tenth."""
-EVEN = "#c2410c"
+UNIFORM_COLOUR = "#c2410c"
 """Colour of the line at uniform attention, as on the page."""
-PANELS = 4
+PANELS_PER_ROW = 4
 """Images per row."""
 # Without a fixed salt, ids in SVG files are random, and equal figures give different files.
 SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
@@ -66,29 +66,37 @@ def heat_map(
     Raises:
         ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
-    matrix = checked(source, target, weights)
-    top = max(1, math.ceil(round(10 * matrix.max(initial=0.0), DIGITS))) / 10
-    across, down = (max(1, len(words)) * INCHES for words in (source, target))
+    matrix = check_weights(source, target, weights)
+    scale_max = max(1, math.ceil(round(10 * matrix.max(initial=0.0), DIGITS))) / 10
+    width, height = (max(1, len(words)) * CELL_INCHES for words in (source, target))
     columns, rows = ([printable(word) for word in words] for words in (source, target))
     margins = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
-    lines = wrapped(title, int(13 * (across + margins[0] + 1.2)))
-    size = (max(across + margins[0] + 1.4, 3.2), down + margins[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
-    figure = blank(*size)
+    lines = wrap_lines(title, int(13 * (width + margins[0] + 1.2)))
+    size = (max(width + margins[0] + 1.4, 3.2), height + margins[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
+    figure = new_figure(*size)
     axes = figure.add_subplot()
-    image = axes.imshow(matrix, cmap=colours(), vmin=0, vmax=top, aspect="equal", interpolation="nearest")
-    _label(axes, columns, rows)
+    image = axes.imshow(
+        matrix, cmap=colours(), vmin=0, vmax=scale_max, aspect="equal", interpolation="nearest"
+    )
+    _label_cells(axes, columns, rows)
     bar = figure.colorbar(
-        image, ax=axes, ticks=[0, top / 2, top], format="%g", shrink=min(0.6, 1.6 / down), aspect=14, pad=0.02
+        image,
+        ax=axes,
+        ticks=[0, scale_max / 2, scale_max],
+        format="%g",
+        shrink=min(0.6, 1.6 / height),
+        aspect=14,
+        pad=0.02,
     )
     bar.outline.set_visible(False)
     if lines:
         figure.suptitle(lines, fontsize=11, parse_math=False)
     if note:
         axes.set_xlabel(note, fontsize=9, color="0.35", parse_math=False)
-    return finished(figure)
+    return finish_figure(figure)
 
 
-def _label(axes: Axes, columns: Sequence[str], rows: Sequence[str]) -> None:
+def _label_cells(axes: Axes, columns: Sequence[str], rows: Sequence[str]) -> None:
     """Label rows and columns with words, those of columns above and slanted; draw lines between cells."""
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor")
@@ -99,7 +107,7 @@ def _label(axes: Axes, columns: Sequence[str], rows: Sequence[str]) -> None:
     axes.set_xticks([i + 0.5 for i in range(len(columns) - 1)], minor=True)
     axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
     axes.grid(which="minor", color="0.85", linewidth=0.6)
-    quiet(axes)
+    style_frame(axes)
 
 
 def attention_panels(
@@ -116,7 +124,8 @@ def attention_panels(
     image. The scale ends at the largest weight.
 
     Args:
-        maps: for each its title and the weights ``[rows, columns]`` (`heedful.explain.matrix.on_grid`).
+        maps: for each its title and the weights ``[rows, columns]`` (see `on_grid` in
+            `heedful.explain.drawing.matrix`).
         image: a PNG.
         among: number of tokens that each row sums over: the colour bar marks uniform attention, 1 / among,
             and extends at least to it.
@@ -126,36 +135,36 @@ def attention_panels(
     Raises:
         ValueError: there are no maps, their sizes differ, or one is not a matrix of non-negative weights.
     """
-    grids = [_grid(values) for _, values in maps]
+    grids = [_check_grid(values) for _, values in maps]
     if len({grid.shape for grid in grids}) != 1:
         raise ValueError(f"all maps must have the same shape, got {[grid.shape for grid in grids]}")
     rows, columns = grids[0].shape
-    count = len(grids) + (image is not None)
-    across = min(PANELS, count)
-    down = -(-count // across)
-    height = 3.0 if count <= 2 else 2.0
+    n_panels = len(grids) + (image is not None)
+    n_columns = min(PANELS_PER_ROW, n_panels)
+    n_rows = -(-n_panels // n_columns)
+    height = 3.0 if n_panels <= 2 else 2.0
     width = max(height * columns / rows, 1.2)
-    even = None if among is None else 1 / among
-    greatest = max(even or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
-    figure = blank(across * width + 1.2, down * (height + 0.25) + 0.7)
-    panels = list(figure.subplots(down, across, squeeze=False).ravel())
-    for axes in panels[count:]:
+    uniform = None if among is None else 1 / among
+    scale_max = max(uniform or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
+    figure = new_figure(n_columns * width + 1.2, n_rows * (height + 0.25) + 0.7)
+    panels = list(figure.subplots(n_rows, n_columns, squeeze=False).ravel())
+    for axes in panels[n_panels:]:
         axes.set_axis_off()
     if image is not None:
         draw_photo(panels[0], image, rows, columns)
-    for axes, (name, _), grid in zip(panels[count - len(grids) :], maps, grids, strict=False):
-        drawing = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
-        without_ticks(axes, name)
-    bar = figure.colorbar(drawing, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
+    for axes, (name, _), grid in zip(panels[n_panels - len(grids) :], maps, grids, strict=False):
+        drawing = axes.imshow(grid, cmap=colours(), vmin=0, vmax=scale_max, interpolation="nearest")
+        set_title_without_ticks(axes, name)
+    bar = figure.colorbar(drawing, ax=panels, shrink=0.8 / n_rows**0.5, aspect=16, pad=0.03)
     bar.outline.set_visible(False)
     notes = [note]
-    if even is not None:
-        bar.ax.axhline(even, color=EVEN, linewidth=2)
-        notes.append(f"line in the colour bar: uniform attention, 1/{among} = {even:.2g}")
-    return finished(figure, title, "\n".join(filter(None, notes)))
+    if uniform is not None:
+        bar.ax.axhline(uniform, color=UNIFORM_COLOUR, linewidth=2)
+        notes.append(f"line in the colour bar: uniform attention, 1/{among} = {uniform:.2g}")
+    return finish_figure(figure, title, "\n".join(filter(None, notes)))
 
 
-def _grid(values: ArrayLike) -> Numbers:
+def _check_grid(values: ArrayLike) -> Numbers:
     weights = np.asarray(values, dtype=float)
     # NaN fails the comparison.
     if weights.ndim != 2 or not weights.size or not bool((weights >= 0).all()):
@@ -174,34 +183,34 @@ def figure_of(explanation: Explanation, *, tokens: bool = False) -> Figure:
         RequestError: there are several views, or neither a view nor attention, or the figure would be too
             large to read.
     """
-    drawn = [name for name in explanation.views if name in VIEWS]
-    check_image(drawn)
-    if drawn:
-        return view_module(drawn[0]).figure(explanation, explanation.views[drawn[0]])
-    shown = mean_of(explanation)
-    shown = shown if tokens else shown.in_words()
-    if shown.keys.grid is not None:
-        return _in_image(shown, explanation.text)
-    check_size(*shown.weights.shape)
+    names = [name for name in explanation.views if name in VIEWS]
+    check_image(names)
+    if names:
+        return view_module(names[0]).figure(explanation, explanation.views[names[0]])
+    matrix = summary_matrix(explanation)
+    matrix = matrix if tokens else matrix.to_words()
+    if matrix.keys.grid is not None:
+        return _patch_panels(matrix, explanation.text)
+    check_size(*matrix.weights.shape)
     return heat_map(
-        shown.keys.tokens, shown.queries.tokens, shown.weights, title=explanation.text, note=shown.title
+        matrix.keys.tokens, matrix.queries.tokens, matrix.weights, title=explanation.text, note=matrix.title
     )
 
 
-def _in_image(shown: AttentionMatrix, answer: str) -> Figure:
+def _patch_panels(matrix: AttentionMatrix, answer: str) -> Figure:
     """Draw attention to image patches: one panel, or one per word of a text that attends to the image.
 
     Raises:
         RequestError: there are too many words.
     """
-    side = shown.keys
-    if shown.queries.grid is not None:
-        name = "class token" if shown.queries.before else "mean of all patches"
-        maps = [(name, over_patches(shown))]
+    axis = matrix.keys
+    if matrix.queries.grid is not None:
+        name = "class token" if matrix.queries.before else "mean of all patches"
+        maps = [(name, patch_attention(matrix))]
     else:
-        check_size(len(shown.queries.tokens), 1)
-        maps = [(word, over_patches(shown, n)) for n, word in enumerate(shown.queries.tokens)]
-    return attention_panels(maps, side.image, among=len(side.tokens), title=answer, note=shown.title)
+        check_size(len(matrix.queries.tokens), 1)
+        maps = [(word, patch_attention(matrix, i)) for i, word in enumerate(matrix.queries.tokens)]
+    return attention_panels(maps, axis.image, among=len(axis.tokens), title=answer, note=matrix.title)
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -212,32 +221,32 @@ def save(figure: Figure, path: Path | str) -> None:
         WorkError: the file cannot be written.
     """
     path = Path(path)
-    kind = path.suffix.lower()
-    if kind not in SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
         raise RequestError(f"{path}: the suffix of an image must be {' or '.join(SUFFIXES)}")
-    metadata = {"Date": None} if kind == ".svg" else {"Software": None}
-    drawn = BytesIO()
-    with _drawing():
-        figure.savefig(drawn, format=kind[1:], metadata=metadata, facecolor="auto")
-    write_bytes(path, drawn.getvalue())
+    metadata = {"Date": None} if suffix == ".svg" else {"Software": None}
+    buffer = BytesIO()
+    with _file_settings():
+        figure.savefig(buffer, format=suffix[1:], metadata=metadata, facecolor="auto")
+    write_bytes(path, buffer.getvalue())
 
 
 _LOCK = threading.Lock()
 
 
 @contextmanager
-def _drawing() -> Iterator[None]:
+def _file_settings() -> Iterator[None]:
     """Apply `SETTINGS` while matplotlib writes a file.
 
     These settings are global to all threads, so only one thread writes at a time. Other settings that change
     meanwhile are kept.
     """
     with _LOCK, warnings.catch_warnings():
-        # `finished` has warned about characters without a font.
+        # `finish_figure` has warned about characters without a font.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
-        before = {name: matplotlib.rcParams[name] for name in SETTINGS}
+        previous = {name: matplotlib.rcParams[name] for name in SETTINGS}
         matplotlib.rcParams.update(SETTINGS)
         try:
             yield
         finally:
-            matplotlib.rcParams.update(before)
+            matplotlib.rcParams.update(previous)

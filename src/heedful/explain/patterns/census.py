@@ -3,8 +3,8 @@
 Sources: lecture S1, figures 11 and 12; Vig 2018 and 2019; Clark et al. 2019, section 3; Voita et al. 2019,
 sections 4.1 and 5.1.
 
-A pattern defines, for each query, a set of keys (`heedful.explain.relations`). Over the queries i of all
-inputs for which it is informative, with S_i those keys among the V_i visible ones::
+A pattern defines, for each query, a set of keys (`heedful.explain.patterns.relations`). Over the queries i of
+all inputs for which it is informative, with S_i those keys among the V_i visible ones::
 
     mass   m = mean_i of sum_{j in S_i} w_ij         chance   c = mean_i of |S_i| / |V_i|
     score  s = (m - c) / (1 - c)
@@ -46,18 +46,16 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.classes import CLASSES
-from heedful.explain.relations import (
+from heedful.explain.explanation import AttentionMap, Explanation, Kind
+from heedful.explain.patterns.classes import CLASSES
+from heedful.explain.patterns.relations import (
     COPY,
     NEIGHBOUR,
     AttentionContext,
-    Match,
     Relation,
     attention_context,
-    head_scores,
-    sums,
 )
-from heedful.explain.view import Explanation, Kind, Map
+from heedful.explain.patterns.scores import Match, head_scores, layer_sums
 from heedful.typing import JsonObject
 
 THRESHOLD = 0.5
@@ -117,7 +115,7 @@ class HeadPattern:
 
 
 @dataclass(frozen=True)
-class Share:
+class ClassShare:
     """A row of the census table.
 
     Args:
@@ -170,7 +168,7 @@ class Census:
     threshold: float
     heads: tuple[HeadPattern, ...]
 
-    def table(self) -> tuple[Share, ...]:
+    def table(self) -> tuple[ClassShare, ...]:
         """Return the number of heads of each class, for each kind of attention in the model."""
         rows = []
         for kind in dict.fromkeys(head.kind for head in self.heads):
@@ -178,7 +176,7 @@ class Census:
             for pattern in CLASSES:
                 n = sum(head.pattern == pattern for head in heads)
                 beside = sum(pattern in head.others for head in heads)
-                rows.append(Share(kind, pattern, n, n / len(heads), beside))
+                rows.append(ClassShare(kind, pattern, n, n / len(heads), beside))
         return tuple(rows)
 
     def to_dict(self) -> JsonObject:
@@ -200,7 +198,7 @@ class Census:
         }
 
 
-def recurrence(of: Census) -> Recurrence | None:
+def recurrence(model_census: Census) -> Recurrence | None:
     """Return the share of heads that attend to neighbours (S1 on Vig; item 75 of the lectures).
 
     The lecture states that recurrence is a subset of attention: its connections emerge in training. A head
@@ -209,11 +207,11 @@ def recurrence(of: Census) -> Recurrence | None:
     Returns:
         None if the model has no self-attention.
     """
-    heads = [head for head in of.heads if head.kind != "cross"]
+    heads = [head for head in model_census.heads if head.kind != "cross"]
 
     def share(name: str) -> float:
         scores = [head.matches[name].score for head in heads if name in head.matches]
-        return sum(score >= of.threshold for score in scores) / len(heads)
+        return sum(score >= model_census.threshold for score in scores) / len(heads)
 
     if not heads:
         return None
@@ -238,12 +236,12 @@ def census(explanations: Sequence[Explanation], *, threshold: float = THRESHOLD)
     if len(runs := sorted({each.run for each in explanations})) > 1:
         raise RequestError(f"all explanations of a census must be of one run, got {' and '.join(runs)}")
     taps: dict[str, list[_LayerInput]] = {}
-    for number, explanation in enumerate(explanations):
-        for each in _layers(number, explanation):
-            taps.setdefault(each.map.tap, []).append(each)
+    for index, explanation in enumerate(explanations):
+        for layer_input in _layer_inputs(index, explanation):
+            taps.setdefault(layer_input.map.tap, []).append(layer_input)
     if not taps:
         raise RequestError("a census needs attention weights; the explanations contain none")
-    heads = tuple(head for inputs in taps.values() for head in _heads(inputs, threshold))
+    heads = tuple(head for inputs in taps.values() for head in _classify_layer(inputs, threshold))
     return Census(explanations[0].task, runs[0], len(explanations), threshold, heads)
 
 
@@ -252,7 +250,7 @@ class _LayerInput:
     """The attention of a layer in one input, and its context."""
 
     input: int
-    map: Map
+    map: AttentionMap
     context: AttentionContext
 
     def keys(self, pattern: str, position: int | None) -> Relation:
@@ -260,46 +258,48 @@ class _LayerInput:
         name = COPY if pattern == "same token" else pattern
         if name in self.context.relations:
             return self.context.relations[name]
-        visible = self.context.visible & self.context.counted[:, None]
+        visible = self.context.visible & self.context.scored[:, None]
         return visible & (np.arange(visible.shape[1]) == position) if pattern == "fixed position" else visible
 
 
-def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
+def _layer_inputs(index: int, explanation: Explanation) -> Iterator[_LayerInput]:
     """Yield the non-empty maps of an input; maps between the same axes share a context."""
     contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
-    for each in explanation.maps:
-        if each.weights.size:
-            pair = (each.kind, each.queries, each.keys)
-            if pair not in contexts:
-                contexts[pair] = attention_context(
-                    each.kind, explanation.axes[each.queries], explanation.axes[each.keys]
+    for attention_map in explanation.maps:
+        if attention_map.weights.size:
+            key = (attention_map.kind, attention_map.queries, attention_map.keys)
+            if key not in contexts:
+                contexts[key] = attention_context(
+                    attention_map.kind,
+                    explanation.axes[attention_map.queries],
+                    explanation.axes[attention_map.keys],
                 )
-            yield _LayerInput(number, each, contexts[pair])
+            yield _LayerInput(index, attention_map, contexts[key])
 
 
-def _heads(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
+def _classify_layer(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
     """Yield the heads of one layer.
 
     Raises:
         RequestError: the inputs have different heads.
     """
     first = inputs[0].map
-    if any(each.map.heads != first.heads for each in inputs):
+    if any(layer_input.map.heads != first.heads for layer_input in inputs):
         raise RequestError(f"{first.tap}: all inputs must have the same heads")
-    scores = head_scores([sums(each.map.weights, each.context) for each in inputs])
+    scores = head_scores([layer_sums(layer_input.map.weights, layer_input.context) for layer_input in inputs])
     for row, (head, (matches, position, evenness, confidence)) in enumerate(
         zip(first.heads, scores, strict=True)
     ):
-        pattern, others = named(matches, evenness, threshold)
+        pattern, others = classify(matches, evenness, threshold)
         match = matches.get(pattern)
-        broad = pattern == "broad"
+        is_broad = pattern == "broad"
         yield HeadPattern(
             layer=first.layer,
             kind=first.kind,
             head=head,
             pattern=pattern,
-            score=match.score if match else evenness if broad else None,
-            chance=match.chance if match else 1.0 if broad else None,
+            score=match.score if match else evenness if is_broad else None,
+            chance=match.chance if match else 1.0 if is_broad else None,
             evidence=_evidence(inputs, row, pattern, position),
             tap=first.tap,
             others=others,
@@ -310,7 +310,7 @@ def _heads(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPatt
         )
 
 
-def named(
+def classify(
     matches: Mapping[str, Match], evenness: float | None, threshold: float = THRESHOLD
 ) -> tuple[str, tuple[str, ...]]:
     """Return the class of a head, and the patterns listed beside it.
@@ -345,14 +345,14 @@ def _evidence(
     inputs: Sequence[_LayerInput], row: int, pattern: str, position: int | None
 ) -> tuple[Example, ...]:
     """Return the largest weights on the keys of a pattern, one per query; of equal weights the first."""
-    found = []
-    for each in inputs:
-        own = np.where(each.keys(pattern, position), each.map.weights[row], -1.0)
-        best = own.argmax(axis=1)
-        greatest = own[np.arange(len(own)), best]
-        for query in np.argsort(-greatest, kind="stable")[:EXAMPLES]:
-            key, weight = int(best[query]), float(greatest[query])
+    examples = []
+    for layer_input in inputs:
+        weights = np.where(layer_input.keys(pattern, position), layer_input.map.weights[row], -1.0)
+        keys = weights.argmax(axis=1)
+        largest = weights[np.arange(len(weights)), keys]
+        for query in np.argsort(-largest, kind="stable")[:EXAMPLES]:
+            key, weight = int(keys[query]), float(largest[query])
             if weight >= 0:
-                tokens = each.context.queries[query], each.context.keys[key]
-                found.append(Example(each.input, int(query), key, tokens, weight))
-    return tuple(sorted(found, key=lambda example: -example.weight)[:EXAMPLES])
+                tokens = layer_input.context.queries[query], layer_input.context.keys[key]
+                examples.append(Example(layer_input.input, int(query), key, tokens, weight))
+    return tuple(sorted(examples, key=lambda example: -example.weight)[:EXAMPLES])

@@ -10,14 +10,20 @@ import torch
 from heedful.config import merged
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
-from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
-from heedful.explain.error_rates import (
+from heedful.explain.alignment.error_rates import (
     Evaluation,
-    between_words,
+    attention_between_words,
     evaluate_alignments,
     links_of,
     most_accurate,
-    rated,
+    rate_heads,
+)
+from heedful.explain.alignment.word_alignment import (
+    HeadChoice,
+    WordAttention,
+    attention_between_ids,
+    links,
+    teacher_forced_attention,
 )
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits
@@ -30,7 +36,7 @@ from heedful.text.configuration import PreprocessingConfig
 from heedful.text.words import word_ids_of_all
 from heedful.training.callbacks import JsonLines
 
-A, B = Choice(0, 0), Choice(1)
+A, B = HeadChoice(0, 0), HeadChoice(1)
 
 
 def gold_of(*pairs):
@@ -42,7 +48,7 @@ def test_rates_of_two_heads_on_both_parts():
     gold = gold_of({(0, 0), (1, 1)}, {(0, 1)}, {(2, 2)})
     right, wrong = [frozenset(g.sure) for g in gold], frozenset({(5, 5)})
     found = {A: [right[0], right[1], wrong], B: [wrong, right[1], right[2]]}
-    a, b = rated(found, gold, 1)
+    a, b = rate_heads(found, gold, 1)
     assert (a.choice, b.choice) == (A, B)
     assert (a.development.value, b.development.value) == (0.0, 1.0)
     assert (a.score.value, b.score.value) == (pytest.approx(0.5), 0.0)
@@ -59,7 +65,7 @@ def test_rates_of_two_heads_on_both_parts():
     }
     assert (b.to_dict()["layer"], b.to_dict()["head"]) == (2, None)
     # Without a development part, the best on all is chosen: A has 3 of 4 links right, B 2 of 3.
-    a, b = rated(found, gold)
+    a, b = rate_heads(found, gold)
     assert a.development is None
     assert a.rate == a.score.value == pytest.approx(1 - 6 / 8)
     assert b.rate == pytest.approx(1 - 4 / 7)
@@ -72,25 +78,25 @@ FLAT = [[0.3, 0.3, 0.4], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0]]
 
 def test_the_most_accurate_head_is_the_one_that_has_the_gold_links():
     weights = np.array([[SHARP, FLAT], [SHARP, CROSSED]])
-    seen = Attention(("a", "b", "</s>"), ("x", "y", "</s>"), weights)
-    table = rated(links_of([seen]), gold_of({(1, 0), (0, 1)}))
+    seen = WordAttention(("a", "b", "</s>"), ("x", "y", "</s>"), weights)
+    table = rate_heads(links_of([seen]), gold_of({(1, 0), (0, 1)}))
     rates = {each.choice: each.score.value for each in table}
-    assert most_accurate(table).choice == Choice(1, 1)
-    assert rates[Choice(1, 1)] == 0.0
-    assert rates[Choice(0, 0)] == 1.0
+    assert most_accurate(table).choice == HeadChoice(1, 1)
+    assert rates[HeadChoice(1, 1)] == 0.0
+    assert rates[HeadChoice(0, 0)] == 1.0
     # FLAT links target 1 to source 0, and target 0 to none: AER = 1 - (1 + 1) / (1 + 2)
-    assert rates[Choice(0, 1)] == pytest.approx(1 / 3)
-    assert most_accurate([each for each in table if each.choice.layer == 0]).choice == Choice(0, 1)
+    assert rates[HeadChoice(0, 1)] == pytest.approx(1 / 3)
+    assert most_accurate([each for each in table if each.choice.layer == 0]).choice == HeadChoice(0, 1)
 
 
 def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stand():
     gold = [Alignment(frozenset(), frozenset({(0, 0)}))] * 2
     none, right = frozenset(), frozenset({(0, 0)})
-    found = {A: [none, none], B: [right, none], Choice(1, 0): [none, right]}
-    table = rated(found, gold)
+    found = {A: [none, none], B: [right, none], HeadChoice(1, 0): [none, right]}
+    table = rate_heads(found, gold)
     assert [each.to_dict()["value"] for each in table] == [None, 0.0, 0.0]
     assert most_accurate(table).choice == B
-    table = rated(found, gold, 1)
+    table = rate_heads(found, gold, 1)
     assert [each.to_dict()["development"] for each in table] == [None, 0.0, None]
     assert [each.to_dict()["value"] for each in table] == [None, None, 0.0]
     chosen = most_accurate(table)
@@ -102,25 +108,25 @@ def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stan
         ["2", "1", "output", "-", "0.0000", "1.0000", "-"],
     ]
     with pytest.raises(RequestError, match="no head has links, and there are no sure gold links"):
-        rated({A: [none]}, gold[:1])
+        rate_heads({A: [none]}, gold[:1])
 
 
 def test_nothing_can_be_judged_without_pairs():
     with pytest.raises(RequestError, match="at least one sentence pair"):
-        rated({}, [])
+        rate_heads({}, [])
 
 
 @pytest.mark.parametrize(
-    ("text", "choice"), [("3.1", Choice(2, 0)), ("2", Choice(1)), ("10.12", Choice(9, 11))]
+    ("text", "choice"), [("3.1", HeadChoice(2, 0)), ("2", HeadChoice(1)), ("10.12", HeadChoice(9, 11))]
 )
 def test_heads_are_named_from_1(text, choice):
-    assert Choice.parse(text, "--head") == choice
+    assert HeadChoice.parse(text, "--head") == choice
 
 
 @pytest.mark.parametrize("text", ["", "0.1", "1.0", "1.", ".1", "a", "1.1.1", "-1", "1,2", "²"])
 def test_other_names_are_refused(text):
     with pytest.raises(RequestError, match=r"--head must be LAYER\.HEAD"):
-        Choice.parse(text, "--head")
+        HeadChoice.parse(text, "--head")
 
 
 # A run, held against its own links -------------------------------------------------------------------------
@@ -174,18 +180,18 @@ def judge(run, files, gold, **asked):
 @pytest.fixture(scope="module")
 def attentions(run):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    return list(between_words(run.model, run.processor, *words))
+    return list(attention_between_words(run.model, run.processor, *words))
 
 
 @pytest.fixture(scope="module")
 def read_as_input(run):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    return list(between_words(run.model, run.processor, *words, steps=["input"]))
+    return list(attention_between_words(run.model, run.processor, *words, steps=["input"]))
 
 
 def own_links(attentions, choice, by="target", sign="-", first=0):
     return [
-        " ".join(f"{i + first}{sign}{j + first}" for i, j in sorted(links(a.chosen(choice), by)))
+        " ".join(f"{i + first}{sign}{j + first}" for i, j in sorted(links(a.matrix(choice), by)))
         for a in attentions
     ]
 
@@ -207,7 +213,7 @@ def test_the_head_whose_links_are_the_gold_is_chosen_and_has_no_error(run, files
     gold = own_links(attentions, choice, by, first=1)
     for development in (0, 3):
         found = judge(run, files, gold, first=1, by=by, development=development)
-        assert found.chosen.choice == choice
+        assert found.reported.choice == choice
         (score,) = found.scores
         assert score.value == 0.0
         assert score.details["precision"] == score.details["recall"] == 1.0
@@ -237,7 +243,7 @@ def test_a_head_may_align_where_it_reads_the_words(run, files, read_as_input):
     choice = told_apart(read_as_input, "target", 3)[-1]
     gold = own_links(read_as_input, choice)
     found = judge(run, files, gold, development=3)
-    assert found.chosen.choice == choice == Choice(choice.layer, choice.head, "input")
+    assert found.reported.choice == choice == HeadChoice(choice.layer, choice.head, "input")
     assert (found.scores[0].value, found.scores[0].details["step"]) == (0.0, "input")
     assert "step:input" in found.scores[0].signature
     assert list(found.pharaoh()) == gold
@@ -259,7 +265,9 @@ def test_rows_of_input_are_those_of_the_next_piece_before_words_are_made(run, re
         word_ids_of_all(getattr(run.processor, side), [t.split(" ") for t in texts]) for side, texts in sides
     ]
     flat = [[[i for word in text for i in word] for text in side] for side in ids]
-    for rows, source, target, own in zip(between_ids(run.model, *flat), *ids, read_as_input, strict=True):
+    for rows, source, target, own in zip(
+        attention_between_ids(run.model, *flat), *ids, read_as_input, strict=True
+    ):
         read = 0
         for number, pieces in enumerate(target):
             mean = np.mean([rows[:, :, read + 1 + n] for n in range(len(pieces))], axis=0)
@@ -274,12 +282,12 @@ def test_rows_of_input_are_those_of_the_next_piece_before_words_are_made(run, re
 
 def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attentions):
     """The first three pairs have the links of one head, the others of another."""
-    first, second = Choice(0, 1), Choice(1, 2)
+    first, second = HeadChoice(0, 1), HeadChoice(1, 2)
     gold = [*own_links(attentions[:3], first), *own_links(attentions[3:], second)]
     found = judge(run, files, gold, development=3)
     by_choice = {each.choice: each for each in found.table}
-    assert found.chosen is by_choice[first]
-    assert found.chosen.development.value == 0.0
+    assert found.reported is by_choice[first]
+    assert found.reported.development.value == 0.0
     assert found.scores[0].value == by_choice[first].score.value > 0.0
     assert by_choice[second].score.value == 0.0
     marked = [line for line in found.lines() if line.endswith("*")]
@@ -288,20 +296,20 @@ def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attenti
 
 
 def test_a_head_can_be_given(run, files, attentions):
-    gold = own_links(attentions, Choice(0, 1))
-    found = judge(run, files, gold, choice=Choice(1, 1))
-    assert found.chosen.choice == Choice(1, 1)
+    gold = own_links(attentions, HeadChoice(0, 1))
+    found = judge(run, files, gold, choice=HeadChoice(1, 1))
+    assert found.reported.choice == HeadChoice(1, 1)
     assert found.scores[0].value > 0
     assert found.scores[0].signature.endswith("head:given")
-    for choice, message in ((Choice(2, 0), "at most 2 .* got 3"), (Choice(0, 3), "at most 3, got 4")):
+    for choice, message in ((HeadChoice(2, 0), "at most 2 .* got 3"), (HeadChoice(0, 3), "at most 3, got 4")):
         with pytest.raises(RequestError, match=message):
             judge(run, files, gold, choice=choice)
     with pytest.raises(RequestError, match="remove one of them"):
-        judge(run, files, gold, choice=Choice(0), development=2)
+        judge(run, files, gold, choice=HeadChoice(0), development=2)
 
 
 def test_a_limit_takes_the_first_pairs(run, files, attentions):
-    gold = own_links(attentions, Choice(0, 1))
+    gold = own_links(attentions, HeadChoice(0, 1))
     found = judge(run, files, gold, limit=4, development=1)
     assert found.scores[0].counts["sentences"] == 3
     assert len(list(found.pharaoh())) == 4
@@ -311,7 +319,7 @@ def test_a_limit_takes_the_first_pairs(run, files, attentions):
 
 
 def test_gold_of_other_sentences_is_refused(run, files, attentions):
-    gold = own_links(attentions, Choice(0, 1))
+    gold = own_links(attentions, HeadChoice(0, 1))
     with pytest.raises(DataError, match=r"gold: expected 6 lines, one per sentence pair, got 5"):
         judge(run, files, gold[:-1])
     with pytest.raises(DataError, match=r"gold, pair 4: link 1-0 is outside"):
@@ -327,7 +335,7 @@ def test_words_are_those_of_the_file_whatever_case_they_have(run, attentions):
         assert attention.target == (*target.split(), "</s>")
         np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
     # Where nothing is cut differently, the weights are those of the text as a whole.
-    whole = teacher_forced(run.model, run.processor, SOURCES, TARGETS)
+    whole = teacher_forced_attention(run.model, run.processor, SOURCES, TARGETS)
     for attention, other in zip(attentions, whole, strict=True):
         np.testing.assert_allclose(attention.weights, other.weights, atol=1e-6)
 
@@ -336,15 +344,15 @@ def test_what_moses_cuts_is_one_word(run):
     moses = replace(
         run.processor, source=run.processor.source.with_preprocessing(PreprocessingConfig(moses="en"))
     )
-    (found,) = between_words(run.model, moses, [["don't", "see", "cats,"]], [["nicht"]])
+    (found,) = attention_between_words(run.model, moses, [["don't", "see", "cats,"]], [["nicht"]])
     assert found.source == ("don't", "see", "cats,", "</s>")
     np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
 
 
 def test_empty_sides_have_their_end(run):
-    (found,) = between_words(run.model, run.processor, [[]], [["ein"]])
+    (found,) = attention_between_words(run.model, run.processor, [[]], [["ein"]])
     assert found.weights.shape == (2, 3, 2, 1)
-    assert links(found.chosen(Choice(0))) == frozenset()
+    assert links(found.matrix(HeadChoice(0))) == frozenset()
 
 
 def test_sentences_without_positions_are_named(run):
@@ -352,7 +360,7 @@ def test_sentences_without_positions_are_named(run):
         RequestError, match=r"sentence pair 2 must have at most 4 tokens on one side, got \d+"
     ):
         list(
-            between_words(
+            attention_between_words(
                 run.model, run.processor, [["a"], ["old"] * 5], [["a"], ["a"]], EncoderDecoderFormat(5)
             )
         )
@@ -386,7 +394,11 @@ def delimited(make_run, tmp_path_factory):
 
 def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited, files):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    seen = list(between_words(delimited.model, delimited.processor, *words, delimited.recipe.sequence_format))
+    seen = list(
+        attention_between_words(
+            delimited.model, delimited.processor, *words, delimited.recipe.sequence_format
+        )
+    )
     for attention, source, target in zip(seen, *words, strict=True):
         assert attention.source == (*source, "</s>")
         assert attention.target == (*target, "</s>")
@@ -394,7 +406,7 @@ def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited,
         np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
     choice = told_apart(seen, "target", 3)[-1]
     found = judge(delimited, files, own_links(seen, choice, first=1), first=1, development=3)
-    assert found.chosen.choice == choice
+    assert found.reported.choice == choice
     assert found.scores[0].value == 0.0
     assert list(found.pharaoh()) == own_links(seen, choice)
 
@@ -402,7 +414,11 @@ def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited,
 def test_pairs_that_are_too_long_for_the_context_are_named(delimited):
     pairs = [["a"], ["old"] * 40], [["a"], ["Hund"] * 40]
     with pytest.raises(RequestError, match=r"pair 2 must have at most 62 tokens on both sides, got \d+"):
-        list(between_words(delimited.model, delimited.processor, *pairs, delimited.recipe.sequence_format))
+        list(
+            attention_between_words(
+                delimited.model, delimited.processor, *pairs, delimited.recipe.sequence_format
+            )
+        )
 
 
 def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):

@@ -1,6 +1,6 @@
 """Head classes of a census. Imports nothing heavy, because the help of the command lists them.
 
-`heedful.explain.patterns` describes how a head is classified.
+`heedful.explain.patterns.census` describes how a head is classified.
 """
 
 from typing import NamedTuple

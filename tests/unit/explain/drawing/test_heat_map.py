@@ -13,9 +13,9 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from heedful.errors import RequestError, WorkError
-from heedful.explain import canvas
-from heedful.explain.canvas import colours
-from heedful.explain.heat_map import heat_map, save
+from heedful.explain.drawing import canvas
+from heedful.explain.drawing.canvas import colours
+from heedful.explain.drawing.heat_map import heat_map, save
 
 SOURCE = ["I", "enjoyed", "the", "film", "transformers"]
 TARGET = ["naan", "transfarmar", "rasiththen"]
@@ -205,10 +205,12 @@ def test_the_font_with_most_of_the_missing_characters_is_taken(fonts, monkeypatc
         )
     ]
     characters = {"A Few.ttf": "ந", "Z Serif Tamil.ttf": "நாய்", "Z Sans Tamil.ttf": "நாய்"}
-    monkeypatch.setattr(canvas, "_characters", lambda path: frozenset(map(ord, characters.get(path, "abc"))))
+    monkeypatch.setattr(
+        canvas, "_font_characters", lambda path: frozenset(map(ord, characters.get(path, "abc")))
+    )
     fonts(*entries)
-    assert canvas.families("abc") == ["DejaVu Sans"]
-    assert canvas.families("aநாய்") == ["DejaVu Sans", "Z Sans Tamil"]
+    assert canvas.font_families("abc") == ["DejaVu Sans"]
+    assert canvas.font_families("aநாய்") == ["DejaVu Sans", "Z Sans Tamil"]
 
 
 def test_an_image_with_letters_of_a_font_that_is_there_has_them(weights, tmp_path):
@@ -252,5 +254,5 @@ def test_a_file_that_cannot_be_written_is_named(weights, tmp_path):
 
 def test_pyplot_is_not_needed():
 
-    code = "import sys, heedful.explain.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, heedful.explain.drawing.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

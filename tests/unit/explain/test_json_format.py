@@ -13,16 +13,16 @@ from PIL import Image
 
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import pieces
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
-from heedful.explain.summary import mean_of, word_alignment
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.explain.views import views_of
 from heedful.files import json_text
 
 
 def jsonable(seen):
-    return json.loads("".join(pieces(seen)))
+    return json.loads("".join(json_pieces(seen)))
 
 
 def through_json(published, explanation):
@@ -38,7 +38,7 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
     views = views_of(run)
     seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views)
     plain = through_json(published, seen)
-    assert "".join(pieces(seen)) == json_text(jsonable(seen))
+    assert "".join(json_pieces(seen)) == json_text(jsonable(seen))
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
     assert plain["answer"] == json.loads(json.dumps(seen.answer))
     assert plain["more"] == json.loads(json.dumps(seen.views))
@@ -85,7 +85,7 @@ def test_a_text_that_was_written_from_another_has_its_alignment(published, expla
     seen = explain_input(*explained(name))
     plain = through_json(published, seen)
     if name in ("translation", "recurrent", "one text"):
-        assert plain["alignment"] == word_alignment(mean_of(seen))
+        assert plain["alignment"] == word_alignment(summary_matrix(seen))
         assert f">{plain['alignment']}<" in page(seen)
     else:
         assert "alignment" not in plain
@@ -103,7 +103,7 @@ def with_weights(*weights, given="a text"):
     n = weights[0].shape[1] if weights else 1
     heads = [tuple(range(len(each))) for each in weights]
     maps = [
-        Map(f"tap.{i}", "self", i, "input", "input", own, each)
+        AttentionMap(f"tap.{i}", "self", i, "input", "input", own, each)
         for i, (own, each) in enumerate(zip(heads, weights, strict=True))
     ]
     return Explanation("x", "r", given, ANSWER, {"input": Axis(("a",) * n, (0,) * n, ("a",))}, maps)
@@ -120,7 +120,7 @@ def with_weights(*weights, given="a text"):
     ],
 )
 def test_pieces_of_nothing_and_of_other_signs(seen):
-    assert "".join(pieces(seen)) == json_text(jsonable(seen))
+    assert "".join(json_pieces(seen)) == json_text(jsonable(seen))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -128,9 +128,9 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_written(bad):
     weights = np.full((1, 2, 2), 0.5, np.float32)
     weights[0, 1, 1] = bad
     with pytest.raises(ValueError, match=r"tap\.1: a weight is not finite"):
-        next(pieces(with_weights(np.full((1, 2, 2), 0.5, np.float32), weights)))
+        next(json_pieces(with_weights(np.full((1, 2, 2), 0.5, np.float32), weights)))
     with pytest.raises(ValueError, match="Out of range float"):
-        next(pieces(replace(with_weights(), views={"x": bad})))
+        next(json_pieces(replace(with_weights(), views={"x": bad})))
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_many_weights_are_never_numbers_of_python_together():
     taken = sum(each.weights.nbytes for each in seen.maps)
     tracemalloc.start()
     try:
-        n_signs = sum(map(len, pieces(seen)))
+        n_signs = sum(map(len, json_pieces(seen)))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -9,7 +9,7 @@ so that rows still sum to 1. The end token is the last word of both sides.
 
 A decoder reads y_t-1 and predicts y_t in the same step. So two rows belong to a target subword: the row of
 the step that predicts it (``output``), and the row of the next step, which reads it (``input``); see
-`at_step`.
+`rows_at_step`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import find_sites, parts, source_part
+from heedful.explain.attention_sites import find_sites, part_sites, source_part
 from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
@@ -39,21 +39,21 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import surface_words
 from heedful.typing import JsonObject
 
-READ_AS_INPUT = ", at the input step"
+INPUT_STEP_SUFFIX = ", at the input step"
 """Suffix of the name of a head whose rows are those of the steps that read the target words."""
 Weights = NDArray[np.float64]
 BATCH = 64
 Direction = Literal["target", "source", "both"]
 """Side whose words are linked to words of the other side."""
 STEPS: tuple[DecoderStep, ...] = ("output", "input")
-"""Decoder steps whose row can be used for a target subword; see `at_step`."""
+"""Decoder steps whose row can be used for a target subword; see `rows_at_step`."""
 
 
 @dataclass(frozen=True, order=True)
-class Choice:
+class HeadChoice:
     """One layer, and one of its heads or, with ``head=None``, the mean of its heads; counted from 0.
 
-    ``step`` selects the rows (`at_step`).
+    ``step`` selects the rows (`rows_at_step`).
     """
 
     layer: int
@@ -61,7 +61,7 @@ class Choice:
     step: DecoderStep = "output"
 
     @classmethod
-    def parse(cls, text: str, option: str, step: DecoderStep = "output") -> "Choice":
+    def parse(cls, text: str, option: str, step: DecoderStep = "output") -> "HeadChoice":
         """Parse a head, counted from 1: ``3.1`` is head 1 of layer 3, ``3`` the mean of the heads of layer 3.
 
         Raises:
@@ -82,19 +82,19 @@ class Choice:
 
     def __str__(self) -> str:
         """Return the name, counted from 1: ``layer 3, head 1``."""
-        which = "mean of heads" if self.head is None else f"head {self.head + 1}"
-        return f"layer {self.layer + 1}, {which}" + (READ_AS_INPUT if self.step == "input" else "")
+        name = "mean of heads" if self.head is None else f"head {self.head + 1}"
+        return f"layer {self.layer + 1}, {name}" + (INPUT_STEP_SUFFIX if self.step == "input" else "")
 
 
 @dataclass(frozen=True)
-class Attention:
+class WordAttention:
     """The attention of a sentence pair between words.
 
     Args:
         source: the source words; the last is the end token.
         target: the target words; the last is the end token.
         weights: ``[L, H, target words, source words]``; every row sums to 1.
-        step: the decoder step of the rows (`at_step`).
+        step: the decoder step of the rows (`rows_at_step`).
     """
 
     source: tuple[str, ...]
@@ -109,31 +109,31 @@ class Attention:
                 f"{self.weights.shape}"
             )
 
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[HeadChoice]:
         """Return all choices: for each layer the mean of its heads, if it has several, and its heads."""
-        layers, heads = self.weights.shape[:2]
-        own: list[int | None] = [None, *range(heads)] if heads > 1 else [0]
-        return [Choice(layer, head, self.step) for layer in range(layers) for head in own]
+        n_layers, n_heads = self.weights.shape[:2]
+        head_options: list[int | None] = [None, *range(n_heads)] if n_heads > 1 else [0]
+        return [HeadChoice(layer, head, self.step) for layer in range(n_layers) for head in head_options]
 
-    def chosen(self, choice: Choice) -> Weights:
+    def matrix(self, choice: HeadChoice) -> Weights:
         """Return the matrix ``[target words, source words]`` of a layer or head.
 
         Raises:
             RequestError: the model has no such layer or head.
         """
-        layers, heads = self.weights.shape[:2]
-        if not 0 <= choice.layer < layers:
+        n_layers, n_heads = self.weights.shape[:2]
+        if not 0 <= choice.layer < n_layers:
             raise RequestError(
-                f"layer must be between 1 and {layers} (layers with attention), got {choice.layer + 1}"
+                f"layer must be between 1 and {n_layers} (layers with attention), got {choice.layer + 1}"
             )
         if choice.head is None:
             return self.weights[choice.layer].mean(axis=0)
-        if not 0 <= choice.head < heads:
-            raise RequestError(f"head must be between 1 and {heads}, got {choice.head + 1}")
+        if not 0 <= choice.head < n_heads:
+            raise RequestError(f"head must be between 1 and {n_heads}, got {choice.head + 1}")
         return self.weights[choice.layer, choice.head]
 
 
-def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention:
+def attention_of_prediction(prediction: Prediction, tokenizers: Tokenizers) -> WordAttention:
     """Return the attention of a prediction that was made with ``alignment=True``.
 
     Raises:
@@ -146,23 +146,26 @@ def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention
         )
     source = ids_of(prediction.source_tokens[:-1], tokenizers.source)
     target = ids_of(prediction.tokens, tokenizers.target)
-    return in_words(np.asarray(prediction.alignment, dtype=float), source, target, tokenizers)
+    return word_attention(np.asarray(prediction.alignment, dtype=float), source, target, tokenizers)
 
 
-def teacher_forced(
+def teacher_forced_attention(
     model: Model, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
-) -> list[Attention]:
+) -> list[WordAttention]:
     """Return the attention of a model over sentence pairs, in order, with teacher forcing.
 
     Raises:
         RequestError: the model has no attention over a source.
     """
     source, target = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
-    found = zip(between_ids(model, source, target), source, target, strict=True)
-    return [in_words(weights, read, written, tokenizers) for weights, read, written in found]
+    pairs = zip(attention_between_ids(model, source, target), source, target, strict=True)
+    return [
+        word_attention(weights, source_ids, target_ids, tokenizers)
+        for weights, source_ids, target_ids in pairs
+    ]
 
 
-def between_ids(
+def attention_between_ids(
     model: Model,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
@@ -179,15 +182,15 @@ def between_ids(
     Raises:
         RequestError: the model has no attention over a source, or a layer of the one text has none.
     """
-    find = _in_one_text if isinstance(pairing, ConcatenatedFormat) else _over_source
+    attend = _self_attention_parts if isinstance(pairing, ConcatenatedFormat) else _cross_attention
     device = next(model.parameters()).device
     model.eval()
     for start in range(0, len(sources), BATCH):
-        own = sources[start : start + BATCH], targets[start : start + BATCH]
-        yield from find(model, pairing.collate_scored(*own).to(device), *own)
+        pairs = sources[start : start + BATCH], targets[start : start + BATCH]
+        yield from attend(model, pairing.collate_scored(*pairs).to(device), *pairs)
 
 
-def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
+def _cross_attention(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
     for result in score_targets(model, batch, alignment=True):
@@ -196,32 +199,32 @@ def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
 
 
 @torch.no_grad()
-def _in_one_text(
+def _self_attention_parts(
     model: Model, batch: Batch, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> Iterator[Weights]:
     sites = find_sites(model)
-    taps = [site.tap for site in parts(sites)]
+    taps = [site.tap for site in part_sites(sites)]
     if not taps or len(taps) < len(sites):
         raise RequestError("every layer must have attention between tokens; this model has layers without it")
     with capture(model, dict.fromkeys(taps)) as captured:
         model(batch.inputs)
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         layers = [captured[tap][-1][i].float().cpu().numpy() for tap in taps]
-        cut = [source_part(each, len(source), len(target)) for each in layers]
-        yield np.stack(cut).astype(np.float64)
+        layer_parts = [source_part(weights, len(source), len(target)) for weights in layers]
+        yield np.stack(layer_parts).astype(np.float64)
 
 
-def in_words(
+def word_attention(
     weights: Weights, source: Sequence[int], target: Sequence[int], tokenizers: Tokenizers
-) -> Attention:
+) -> WordAttention:
     """Merge ``weights [L, H, T + 1, S + 1]`` of ids without their end tokens into words."""
-    source_words, source_places = surface_words(tokenizers.source, source)
-    target_words, target_places = surface_words(tokenizers.target, target)
-    merged = merge(weights, source_places, target_places)
-    return Attention(tuple(source_words), tuple(target_words), merged)
+    source_words, source_indices = surface_words(tokenizers.source, source)
+    target_words, target_indices = surface_words(tokenizers.target, target)
+    merged = merge_subwords(weights, source_indices, target_indices)
+    return WordAttention(tuple(source_words), tuple(target_words), merged)
 
 
-def at_step(weights: Weights, step: DecoderStep) -> Weights:
+def rows_at_step(weights: Weights, step: DecoderStep) -> Weights:
     """Return the rows of the target subwords at a decoder step.
 
     At the step that reads a subword the model knows it; in well-trained translation models some heads align
@@ -237,32 +240,32 @@ def at_step(weights: Weights, step: DecoderStep) -> Weights:
     return np.concatenate([weights[..., 1:, :], weights[..., -1:, :]], axis=-2)
 
 
-def merge(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:
+def merge_subwords(weights: Weights, source_indices: Sequence[int], target_indices: Sequence[int]) -> Weights:
     """Sum over the source subwords of a word, and average over the target subwords of a word.
 
     Args:
         weights: ``[..., T, S]`` between subwords.
-        source_places: word index of each source subword, from 0 without gaps.
-        target_places: the same for the target.
+        source_indices: word index of each source subword, from 0 without gaps.
+        target_indices: the same for the target.
 
     Returns:
         ``[..., target words, source words]``.
     """
-    source, target = _membership(source_places), _membership(target_places)
+    source, target = _membership(source_indices), _membership(target_indices)
     return (target / target.sum(axis=0)).T @ weights @ source
 
 
-def _membership(places: Sequence[int]) -> Weights:
+def _membership(indices: Sequence[int]) -> Weights:
     """Return ``[subwords, words]``: 1 if a subword belongs to a word, otherwise 0."""
-    return np.eye(max(places) + 1)[list(places)]
+    return np.eye(max(indices) + 1)[list(indices)]
 
 
 def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """Return the ids of displayed tokens. Ids with the same text decode alike, so the first is used."""
-    places: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for i, label in enumerate(tokenizer.model.labels):
-        places.setdefault(label, i)
-    return [places[token] for token in tokens]
+        ids.setdefault(label, i)
+    return [ids[token] for token in tokens]
 
 
 def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
@@ -281,11 +284,11 @@ def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
         return links(weights, "target") & links(weights, "source")
     if by == "source":
         return frozenset((source, target) for target, source in links(weights.T, "target"))
-    best = weights[:-1].argmax(axis=1)
+    strongest = weights[:-1].argmax(axis=1)
     end = weights.shape[1] - 1
-    return frozenset((int(source), target) for target, source in enumerate(best) if source != end)
+    return frozenset((int(source), target) for target, source in enumerate(strongest) if source != end)
 
 
-def pharaoh(found: frozenset[Link]) -> str:
+def pharaoh(word_links: frozenset[Link]) -> str:
     """Return links in Pharaoh format, ``0-0 1-2``, sorted."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(found))
+    return " ".join(f"{source}-{target}" for source, target in sorted(word_links))

@@ -25,7 +25,7 @@ Kind = Literal["self", "causal", "cross"]
 
 
 @dataclass(frozen=True)
-class Map:
+class AttentionMap:
     """The attention of one layer.
 
     Args:
@@ -56,21 +56,24 @@ class Map:
             RequestError: the head is not in the map.
         """
         if number not in self.heads:
-            shown = ", ".join(str(head + 1) for head in self.heads)
+            expected = ", ".join(str(head + 1) for head in self.heads)
             raise RequestError(
-                f"layer {self.layer + 1}: head {number + 1} is not in the map; expected one of {shown}"
+                f"layer {self.layer + 1}: head {number + 1} is not in the map; expected one of {expected}"
             )
         return self.weights[self.heads.index(number)]
 
 
 @dataclass(frozen=True)
-class Best:
-    """The head with the best known alignment (`heedful.explain.best_head`), if it is in the explanation.
+class BestHead:
+    """The head with the best known alignment, if it is in the explanation.
+
+    It is selected by `heedful.explain.alignment.best_head`.
 
     Args:
         tap: tap of its map.
         head: index from 0; None: the mean of the layer.
-        step: which row of the map belongs to a target token (`heedful.explain.alignment.at_step`).
+        step: which row of the map belongs to a target token (see `rows_at_step` in
+            `heedful.explain.alignment.word_alignment`).
     """
 
     tap: str
@@ -101,33 +104,39 @@ class Explanation:
     input: object
     answer: JsonMapping
     axes: Mapping[str, Axis]
-    maps: Sequence[Map]
+    maps: Sequence[AttentionMap]
     log_probs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     views: JsonMapping = field(default_factory=dict)
-    best: Best | None = None
+    best: BestHead | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for each in self.maps:
-            size = (len(each.heads), *(len(self.axes[name].tokens) for name in (each.queries, each.keys)))
-            if each.weights.shape != size:
-                raise ValueError(f"{each.tap}: weights must be of shape {size}, got {each.weights.shape}")
+        for attention_map in self.maps:
+            shape = (
+                len(attention_map.heads),
+                *(len(self.axes[name].tokens) for name in (attention_map.queries, attention_map.keys)),
+            )
+            weights = attention_map.weights
+            if weights.shape != shape:
+                raise ValueError(
+                    f"{attention_map.tap}: weights must be of shape {shape}, got {weights.shape}"
+                )
 
     @property
     def text(self) -> str:
         """The answer as text; empty if it has none."""
         return str(self.answer.get("text", ""))
 
-    def map(self, kind: Kind, layer: int, queries: str | None = None) -> Map:
+    def map(self, kind: Kind, layer: int, queries: str | None = None) -> AttentionMap:
         """Return the map of a layer.
 
         Raises:
             RequestError: the explanation does not contain it.
         """
-        found = [m for m in self.maps if m.kind == kind and (queries is None or m.queries == queries)]
-        for each in found:
-            if each.layer == layer:
-                return each
-        layers = ", ".join(str(each.layer + 1) for each in found)
+        maps = [m for m in self.maps if m.kind == kind and (queries is None or m.queries == queries)]
+        for attention_map in maps:
+            if attention_map.layer == layer:
+                return attention_map
+        layers = ", ".join(str(attention_map.layer + 1) for attention_map in maps)
         expected = f"expected layer {layers}" if layers else "the explanation has no map of this kind"
         raise RequestError(f"layer {layer + 1} has no {kind} attention; {expected}")

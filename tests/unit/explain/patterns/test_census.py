@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
-from heedful.explain.classes import CLASSES
-from heedful.explain.patterns import (
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.patterns.census import (
     BESIDE,
     BROAD,
     EXAMPLES,
     THRESHOLD,
     census,
-    named,
+    classify,
     recurrence,
 )
-from heedful.explain.relations import FEWEST, Match, entropy_terms, null, special
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.patterns.classes import CLASSES
+from heedful.explain.patterns.relations import null_mask, special_mask
+from heedful.explain.patterns.scores import MIN_QUERIES, Match, entropy_terms
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "census.schema.json"
+SCHEMA = Path(__file__).parents[4] / "docs" / "schemas" / "census.schema.json"
 WORDS = [("▁a",), ("▁cat",), ("▁sees",), ("▁do", "g"), ("▁el", "e", "phant"), ("▁in",), ("▁for", "est")]
 BOUNDS = {"<cls>", "<sep>", "</s>", "<s>"}
 PLACE = 3
@@ -161,7 +162,7 @@ def explanation(kind, queries, keys, heads, layer=0):
     """An explanation whose only layer has these heads."""
     names = ("target", "source") if kind == "cross" else ("input", "input")
     weights = np.array(heads, dtype=np.float32)
-    own = Map(f"layers.{layer}.weights", kind, layer, *names, tuple(range(len(heads))), weights)
+    own = AttentionMap(f"layers.{layer}.weights", kind, layer, *names, tuple(range(len(heads))), weights)
     return Explanation("t", "r", None, {}, dict(zip(names, (queries, keys), strict=True)), [own])
 
 
@@ -535,7 +536,7 @@ def test_a_pattern_of_too_few_queries_is_not_judged():
         side = Axis((*tokens, *["▁z"] * copies))
         n = len(side.tokens)
         (head,) = census([explanation("self", side, side, [np.full((n, n), 1 / n)])]).heads
-        assert ("same token" in head.matches) == (copies >= FEWEST)
+        assert ("same token" in head.matches) == (copies >= MIN_QUERIES)
     assert head.matches["same token"].queries == 7
 
 
@@ -576,16 +577,18 @@ def test_what_carries_no_word():
         "</s>",
     )
     side = Axis((*tokens, "<s>", "<pad>"))
-    assert special(side).tolist() == [t in ("<cls>", "<sep>", "</s>", "<s>", "<pad>") for t in side.tokens]
+    assert special_mask(side).tolist() == [
+        t in ("<cls>", "<sep>", "</s>", "<s>", "<pad>") for t in side.tokens
+    ]
     words = ("▁the", "▁", "<unk>", "<mask>", "▁C3", "$")
-    assert null(side).tolist() == [t not in words for t in side.tokens]
+    assert null_mask(side).tolist() == [t not in words for t in side.tokens]
 
 
 def test_the_patches_of_an_image_have_no_words_but_a_first_token():
     """The class token is the first and the special one; it is named as the first."""
     tokens = ("<cls>", *["."] * 35)
     side = Axis(tokens, grid=(5, 7), before=1)
-    assert null(side).tolist() == [True] + [False] * 35
+    assert null_mask(side).tolist() == [True] + [False] * 35
     first = np.zeros((36, 36))
     first[:, 0] = 1
     right = np.eye(36, k=1)
@@ -603,13 +606,15 @@ def test_where_rows_have_names_of_their_own_places_are_compared():
     for side in TEXTS:
         written = Axis((*side.tokens[1:], "</s>"))
         weights = np.array([built("previous token", "causal", side, side)], dtype=np.float32)
-        one = Map("t", "causal", 0, "target", "read", (0,), weights)
+        one = AttentionMap("t", "causal", 0, "target", "read", (0,), weights)
         found.append(Explanation("t", "r", None, {}, {"target": written, "read": side}, [one]))
     assert census(found).heads[0].pattern == "previous token"
     side = TEXTS[0]
     short = Axis(side.tokens[1:])
     n = len(side.tokens)
-    one = Map("t", "causal", 0, "target", "read", (0,), np.full((1, n - 1, n), 1 / n, dtype=np.float32))
+    one = AttentionMap(
+        "t", "causal", 0, "target", "read", (0,), np.full((1, n - 1, n), 1 / n, dtype=np.float32)
+    )
     with pytest.raises(ValueError, match="equal numbers of queries and keys, got 22 and 23"):
         census([Explanation("t", "r", None, {}, {"target": short, "read": side}, [one])])
 
@@ -713,7 +718,7 @@ def same(score, copies):
     ],
 )
 def test_names_by_the_rules(matches, evenness, wanted):
-    assert named(matches, evenness) == wanted
+    assert classify(matches, evenness) == wanted
 
 
 # Requests
@@ -733,7 +738,9 @@ def test_nothing_to_judge_is_refused():
 
 
 def test_an_empty_side_says_nothing():
-    empty = Map("layers.0.weights", "self", 0, "input", "input", (0,), np.zeros((1, 0, 0), dtype=np.float32))
+    empty = AttentionMap(
+        "layers.0.weights", "self", 0, "input", "input", (0,), np.zeros((1, 0, 0), dtype=np.float32)
+    )
     nothing = Explanation("t", "r", None, {}, {"input": Axis(())}, [empty])
     whole = explained("self", ["next token"])
     assert census([*whole, nothing]).heads == census(whole).heads

@@ -18,7 +18,7 @@ THUMBNAIL = 48
 """Maximum rows and columns of a thumbnail."""
 
 
-def checked(source: Sequence[str], target: Sequence[str], weights: ArrayLike) -> Numbers:
+def check_weights(source: Sequence[str], target: Sequence[str], weights: ArrayLike) -> Numbers:
     """Return the weights ``[target, source]`` in fp64, clipped to 0 to 1.
 
     Raises:
@@ -35,7 +35,9 @@ def checked(source: Sequence[str], target: Sequence[str], weights: ArrayLike) ->
 
 def printable(word: str) -> str:
     """Replace characters that are not printable, such as terminal control characters, by U+FFFD."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in word)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in word
+    )
 
 
 def on_grid(values: ArrayLike, axis: "Axis") -> Numbers:
@@ -51,13 +53,13 @@ def on_grid(values: ArrayLike, axis: "Axis") -> Numbers:
     Raises:
         ValueError: the axis is not an image, or has a different number of tokens.
     """
-    numbers = np.asarray(values, dtype=float)
+    array = np.asarray(values, dtype=float)
     if axis.grid is None:
         raise ValueError("axis must be an image, got one without a patch grid")
     rows, columns = axis.grid
-    if numbers.shape != (axis.before + rows * columns,):
-        raise ValueError(f"values must be of shape ({axis.before + rows * columns},), got {numbers.shape}")
-    return numbers[axis.before :].reshape(rows, columns)
+    if array.shape != (axis.before + rows * columns,):
+        raise ValueError(f"values must be of shape ({axis.before + rows * columns},), got {array.shape}")
+    return array[axis.before :].reshape(rows, columns)
 
 
 def unit_rows(w: Numbers) -> Numbers:

@@ -19,18 +19,18 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import printable
+from heedful.explain.drawing.matrix import printable
 
 DPI = 144
-ROW = 0.24
+ROW_HEIGHT = 0.24
 """Inches per row of a drawing with one row per token."""
-MOST_CELLS = 120
+MAX_CELLS = 120
 """Maximum rows or columns of a readable figure."""
 COLOURS = "Blues"
 """Colour map of weights and probabilities."""
 SIGNED = "RdBu"
 """Colour map of negative (red) and positive (blue) values."""
-PAGE = ("#ffffff", "#e3ecf5", "#bcd3e8", "#8cb4d8", "#5990c2", "#2f6ca6", "#144a82", "#072a54")
+PAGE_COLOURS = ("#ffffff", "#e3ecf5", "#bcd3e8", "#8cb4d8", "#5990c2", "#2f6ca6", "#144a82", "#072a54")
 """Colours of weights on the page in light mode, from zero to the largest (``--plus`` in its CSS)."""
 MISSING = "#cdd3da"
 """Colour of missing values."""
@@ -41,11 +41,11 @@ def check_size(rows: int, columns: int) -> None:
     """Check that a heat map is readable.
 
     Raises:
-        RequestError: it has more than `MOST_CELLS` rows or columns.
+        RequestError: it has more than `MAX_CELLS` rows or columns.
     """
-    if max(rows, columns) > MOST_CELLS:
+    if max(rows, columns) > MAX_CELLS:
         raise RequestError(
-            f"an image must have at most {MOST_CELLS} rows and columns, got {rows} x {columns}; write .html "
+            f"an image must have at most {MAX_CELLS} rows and columns, got {rows} x {columns}; write .html "
             "or .json, or shorten the input"
         )
 
@@ -54,42 +54,42 @@ def check_rows(n: int) -> None:
     """Check that a drawing with one row per token is readable.
 
     Raises:
-        RequestError: there are more than `MOST_CELLS` tokens.
+        RequestError: there are more than `MAX_CELLS` tokens.
     """
-    if n > MOST_CELLS:
+    if n > MAX_CELLS:
         raise RequestError(
-            f"an image must show at most {MOST_CELLS} tokens, got {n}; write .html or .json, or shorten the "
+            f"an image must show at most {MAX_CELLS} tokens, got {n}; write .html or .json, or shorten the "
             "input"
         )
 
 
-def blank(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """Return a white figure of a size in inches."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def quiet(axes: Axes) -> None:
+def style_frame(axes: Axes) -> None:
     """Remove tick marks, and draw the frame in light grey."""
     axes.tick_params(which="both", length=0)
     for spine in axes.spines.values():
         spine.set_color("0.6")
 
 
-def without_ticks(axes: Axes, title: str) -> None:
+def set_title_without_ticks(axes: Axes, title: str) -> None:
     """Set a title, and remove ticks and their labels."""
     axes.set_title(printable(title), fontsize=10, parse_math=False)
     axes.set_xticks([])
     axes.set_yticks([])
-    quiet(axes)
+    style_frame(axes)
 
 
 def draw_photo(axes: Axes, image: bytes, rows: int, columns: int) -> None:
     """Draw a PNG at the size of a grid of patches."""
     pixels = imread(BytesIO(image), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
-    without_ticks(axes, "the image")
+    set_title_without_ticks(axes, "the image")
 
 
 def label_rows(axes: Axes, tokens: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ def label_rows(axes: Axes, tokens: Sequence[str]) -> None:
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
     axes.tick_params(axis="x", labelsize=8)
-    quiet(axes)
+    style_frame(axes)
 
 
 Ticks = tuple[ArrayLike, Iterable[str]]
@@ -111,7 +111,7 @@ def label_heads(axes: Axes, layers: Ticks, heads: Ticks) -> None:
     axes.set_yticks(*layers, fontsize=8)
     axes.set_xlabel("head", fontsize=9)
     axes.set_ylabel("layer", fontsize=9)
-    quiet(axes)
+    style_frame(axes)
 
 
 def colours() -> Colormap:
@@ -120,27 +120,27 @@ def colours() -> Colormap:
 
 
 def page_colours() -> Colormap:
-    """Return the page's colour map: 256 colours, interpolated linearly between those of `PAGE`."""
-    return LinearSegmentedColormap.from_list("heedful", PAGE, N=256, bad=MISSING)
+    """Return the page's colour map: 256 colours, interpolated linearly between those of `PAGE_COLOURS`."""
+    return LinearSegmentedColormap.from_list("heedful", PAGE_COLOURS, N=256, bad=MISSING)
 
 
-def legible(colour: Sequence[float]) -> str:
+def text_colour(colour: Sequence[float]) -> str:
     """Return black or white, whichever is readable on a colour (RGB from 0 to 1)."""
     return "white" if sum(a * b for a, b in zip(_LIGHT, colour, strict=False)) < 0.5 else "black"
 
 
-def shortened(text: str, signs: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Truncate a text to a number of characters, with an ellipsis; unprintable characters are replaced."""
-    shown = printable(text)
-    return shown if len(shown) <= signs else f"{shown[: signs - 1]}\N{HORIZONTAL ELLIPSIS}"
+    printed = printable(text)
+    return printed if len(printed) <= limit else f"{printed[: limit - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def wrapped(text: str, width: int) -> str:
+def wrap_lines(text: str, width: int) -> str:
     """Wrap lines to a width of at least 30 characters; unprintable characters are replaced."""
     return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
 
 
-def finished(figure: Figure, title: str = "", note: str = "") -> Figure:
+def finish_figure(figure: Figure, title: str = "", note: str = "") -> Figure:
     """Add a title above and a small note below, and set fonts that have all characters of the figure.
 
     Long lines are wrapped to the width of the figure. No global settings are changed. Warns about scripts
@@ -148,33 +148,33 @@ def finished(figure: Figure, title: str = "", note: str = "") -> Figure:
     """
     width = figure.get_size_inches()[0]
     if title:
-        figure.suptitle(wrapped(title, int(11 * width)), fontsize=11, parse_math=False)
+        figure.suptitle(wrap_lines(title, int(11 * width)), fontsize=11, parse_math=False)
     if note:
-        figure.supxlabel(wrapped(note, int(14 * width)), fontsize=9, color="0.35", parse_math=False)
+        figure.supxlabel(wrap_lines(note, int(14 * width)), fontsize=9, color="0.35", parse_math=False)
     texts = [text for text in figure.findobj(Text) if text.get_text()]
-    names = families("".join(text.get_text() for text in texts))
+    names = font_families("".join(text.get_text() for text in texts))
     for text in texts:
         text.set_fontfamily(names)
         text.set_usetex(False)
     return figure
 
 
-def families(text: str) -> list[str]:
+def font_families(text: str) -> list[str]:
     """Return the default font and, if it lacks characters of the text, other installed fonts that have them.
 
     Warns about characters that no font has.
     """
     default = fontManager.defaultFamily["ttf"]
-    missing = frozenset(map(ord, text)) - {10} - _characters(fontManager.findfont(default))
+    missing = frozenset(map(ord, text)) - {10} - _font_characters(fontManager.findfont(default))
     names = [default]
     for fonts in (_known_fonts, _new_fonts):
-        while missing and (best := max(fonts(), key=lambda font: _rank(font, missing), default=None)):
-            if not missing & _characters(best.fname):
+        while missing and (best := max(fonts(), key=lambda font: _font_rank(font, missing), default=None)):
+            if not missing & _font_characters(best.fname):
                 break
             names.append(best.name)
-            missing -= _characters(best.fname)
+            missing -= _font_characters(best.fname)
     if scripts := sorted({_script(chr(character)) for character in missing} - {""}):
-        warnings.warn(_no_font(scripts), stacklevel=2)
+        warnings.warn(_no_font_message(scripts), stacklevel=2)
     return names
 
 
@@ -186,17 +186,17 @@ def _known_fonts() -> list[FontEntry]:
 @cache
 def _new_fonts() -> list[FontEntry]:
     """Return the fonts that were installed after matplotlib made its list."""
-    known = {font.fname for font in fontManager.ttflist}
-    for path in sorted({*findSystemFonts()} - known):
+    known_paths = {font.fname for font in fontManager.ttflist}
+    for path in sorted({*findSystemFonts()} - known_paths):
         with suppress(OSError, RuntimeError):  # not a font that matplotlib can read
             fontManager.addfont(path)
-    return [font for font in _known_fonts() if font.fname not in known]
+    return [font for font in _known_fonts() if font.fname not in known_paths]
 
 
-def _rank(font: FontEntry, missing: frozenset[int]) -> tuple[int, bool, bool, str, str]:
+def _font_rank(font: FontEntry, missing: frozenset[int]) -> tuple[int, bool, bool, str, str]:
     """Return a sort key of a font: number of missing characters it has, then sans-serif and regular fonts."""
     regular = font.style == "normal" and font.weight in (400, "normal", "regular")
-    return len(missing & _characters(font.fname)), "Sans" in font.name, regular, font.name, font.fname
+    return len(missing & _font_characters(font.fname)), "Sans" in font.name, regular, font.name, font.fname
 
 
 def _script(character: str) -> str:
@@ -204,13 +204,13 @@ def _script(character: str) -> str:
 
     The script is the first word of the Unicode name.
     """
-    kind = unicodedata.category(character)[0]
-    if kind not in "LMN":
-        return _SYMBOLS if kind == "S" else ""
+    category = unicodedata.category(character)[0]
+    if category not in "LMN":
+        return _SYMBOLS if category == "S" else ""
     return unicodedata.name(character, "").split(" ")[0].title().replace("Cjk", "CJK")
 
 
-def _no_font(scripts: Sequence[str]) -> str:
+def _no_font_message(scripts: Sequence[str]) -> str:
     packages = [
         "fonts-noto-cjk" if {*scripts} & _EAST_ASIAN else "",
         "fonts-noto-core" if {*scripts} - _EAST_ASIAN - {_SYMBOLS} else "",
@@ -227,7 +227,7 @@ _EAST_ASIAN = {"CJK", "Hiragana", "Katakana", "Hangul", "Bopomofo", "Ideographic
 
 
 @cache
-def _characters(path: str) -> frozenset[int]:
+def _font_characters(path: str) -> frozenset[int]:
     """Return the code points of the characters in a font file."""
     try:
         return frozenset(get_font(path).get_charmap())

@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from heedful.explain.drawing.terminal import (
+    ASCII,
+    CELL,
+    COLOUR,
+    COLOURS,
+    SHADES,
+    choose_style,
+    heat_map,
+    link_lines,
+)
+from heedful.explain.explanation import Axis
 from heedful.explain.summary import AttentionMatrix
-from heedful.explain.terminal import ASCII, CELL, COLOUR, COLOURS, SHADES, choose_style, heat_map, link_lines
-from heedful.explain.view import Axis
 
 STYLES = {"colour": COLOUR, "shades": SHADES, "ascii": ASCII}
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

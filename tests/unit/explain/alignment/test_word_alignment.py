@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
-from heedful.explain.alignment import (
+from heedful.explain.alignment.word_alignment import (
     BATCH,
-    Attention,
-    Choice,
-    at_step,
-    from_prediction,
+    HeadChoice,
+    WordAttention,
+    attention_of_prediction,
     ids_of,
-    in_words,
     links,
-    merge,
+    merge_subwords,
     pharaoh,
-    teacher_forced,
+    rows_at_step,
+    teacher_forced_attention,
+    word_attention,
 )
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
@@ -36,7 +36,7 @@ def test_pieces_of_the_source_are_summed_and_of_the_target_averaged():
     weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
     # source pieces 0 and 1 are one word; target pieces 0 and 1 are one word
     expected = [[(0.3 + 0.75) / 2, (0.7 + 0.25) / 2], [1.0, 0.0]]
-    np.testing.assert_allclose(merge(weights, [0, 0, 1], [0, 0, 1]), expected, rtol=1e-12)
+    np.testing.assert_allclose(merge_subwords(weights, [0, 0, 1], [0, 0, 1]), expected, rtol=1e-12)
 
 
 def places(n):
@@ -49,7 +49,7 @@ def places(n):
 @given(places(7), places(5), st.integers(0, 1000))
 def test_merging_equals_loops_and_keeps_the_sums_of_rows(source, target, seed):
     weights = np.random.default_rng(seed).dirichlet(np.ones(7), (2, 3, 5))
-    merged = merge(weights, source, target)
+    merged = merge_subwords(weights, source, target)
     for index in np.ndindex(merged.shape):
         *head, i, j = index
         rows = [t for t in range(5) if target[t] == i]
@@ -70,25 +70,25 @@ def attention(weights):
     """Words named by their place, and a layer of one head for each matrix, or layers of several."""
     array = np.asarray(weights, dtype=float)
     target, source = (tuple(map(str, range(n))) for n in array.shape[2:])
-    return Attention(source, target, array)
+    return WordAttention(source, target, array)
 
 
 def test_a_layers_mean_and_its_heads():
     array = np.random.default_rng(5).dirichlet(np.ones(5), (2, 3, 7))
     own = attention(array)
-    np.testing.assert_array_equal(own.chosen(Choice(1, 2)), array[1, 2])
-    np.testing.assert_allclose(own.chosen(Choice(1)), (array[1, 0] + array[1, 1] + array[1, 2]) / 3)
-    assert own.choices() == [Choice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
-    assert str(Choice(1)) == "layer 2, mean of heads"
-    assert str(Choice(0, 2)) == "layer 1, head 3"
-    assert str(Choice(0, 2, "input")) == "layer 1, head 3, at the input step"
+    np.testing.assert_array_equal(own.matrix(HeadChoice(1, 2)), array[1, 2])
+    np.testing.assert_allclose(own.matrix(HeadChoice(1)), (array[1, 0] + array[1, 1] + array[1, 2]) / 3)
+    assert own.choices() == [HeadChoice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
+    assert str(HeadChoice(1)) == "layer 2, mean of heads"
+    assert str(HeadChoice(0, 2)) == "layer 1, head 3"
+    assert str(HeadChoice(0, 2, "input")) == "layer 1, head 3, at the input step"
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (1, 1, 1, 3)])
 def test_a_piece_is_foretold_by_its_own_row_and_read_by_the_next(shape):
     rows = np.random.default_rng(3).dirichlet(np.ones(shape[-1]), shape[:-1])
-    np.testing.assert_array_equal(at_step(rows, "output"), rows)
-    read = at_step(rows, "input")
+    np.testing.assert_array_equal(rows_at_step(rows, "output"), rows)
+    read = rows_at_step(rows, "input")
     assert read.shape == shape
     for t in range(shape[2]):
         # The end is never read: it keeps the row that predicts it.
@@ -96,18 +96,18 @@ def test_a_piece_is_foretold_by_its_own_row_and_read_by_the_next(shape):
 
 
 def test_one_head_is_its_own_mean():
-    assert attention(np.ones((2, 1, 3, 1))).choices() == [Choice(0, 0), Choice(1, 0)]
+    assert attention(np.ones((2, 1, 3, 1))).choices() == [HeadChoice(0, 0), HeadChoice(1, 0)]
 
 
-@pytest.mark.parametrize("choice", [Choice(2), Choice(-1), Choice(0, 3), Choice(0, -1)])
+@pytest.mark.parametrize("choice", [HeadChoice(2), HeadChoice(-1), HeadChoice(0, 3), HeadChoice(0, -1)])
 def test_what_is_not_there_cannot_be_chosen(choice):
     with pytest.raises(RequestError, match=r"(layer|head) must be between 1 and [23]"):
-        attention(np.ones((2, 3, 2, 1))).chosen(choice)
+        attention(np.ones((2, 3, 2, 1))).matrix(choice)
 
 
 def test_weights_must_fit_the_words():
     with pytest.raises(ValueError, match=r"must be of shape \(layers, heads, 3, 2\), got \(1, 1, 2, 3\)"):
-        Attention(("a", "</s>"), ("x", "y", "</s>"), np.ones((1, 1, 2, 3)))
+        WordAttention(("a", "</s>"), ("x", "y", "</s>"), np.ones((1, 1, 2, 3)))
 
 
 def test_links_go_to_the_greatest_weight_and_the_end_is_no_word():
@@ -131,7 +131,7 @@ FLAT = [[0.3, 0.3, 0.4], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0]]
 
 def test_a_prediction_without_alignment_is_refused(words):
     with pytest.raises(RequestError, match="alignment=True"):
-        from_prediction(Prediction("x"), Tokenizers(words, words))
+        attention_of_prediction(Prediction("x"), Tokenizers(words, words))
 
 
 def test_a_predictions_pieces_become_words(pieces):
@@ -144,12 +144,12 @@ def test_a_predictions_pieces_become_words(pieces):
         source_tokens=[*pieces.tokens(source), "</s>"],
         alignment=weights.tolist(),
     )
-    found = from_prediction(prediction, tokenizers)
+    found = attention_of_prediction(prediction, tokenizers)
     assert found.source == ("the", "doghouse", "</s>")
     assert found.target == ("a", "cat", "sees", "</s>")
-    np.testing.assert_array_equal(found.weights, in_words(weights, source, target, tokenizers).weights)
+    np.testing.assert_array_equal(found.weights, word_attention(weights, source, target, tokenizers).weights)
     with pytest.raises(RequestError):
-        from_prediction(replace(prediction, source_tokens=None), tokenizers)
+        attention_of_prediction(replace(prediction, source_tokens=None), tokenizers)
 
 
 TRANSFORMER = TransformerConfig(
@@ -175,8 +175,8 @@ def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, w
     sources = ["the cat sees a dog", "a dog", "the cat and the doghouse"]
     predictions = translator.predict(sources)
     assert any(p.text for p in predictions)
-    written = [from_prediction(p, tokenizers) for p in predictions]
-    seen = teacher_forced(model, tokenizers, sources, [p.text for p in predictions])
+    written = [attention_of_prediction(p, tokenizers) for p in predictions]
+    seen = teacher_forced_attention(model, tokenizers, sources, [p.text for p in predictions])
     for one, other in zip(written, seen, strict=True):
         assert (one.source, one.target) == (other.source, other.target)
         assert one.weights.shape[:2] == shape
@@ -189,10 +189,10 @@ def test_many_pairs_come_back_in_their_order(words):
     repeated = ["the", "cat", "sees", "a", "dog", "and"] * 3
     texts = [" ".join(repeated[: 1 + i % 13]) for i in range(BATCH + 3)]
     targets = texts[::-1]
-    together = teacher_forced(model, tokenizers, texts, targets)
+    together = teacher_forced_attention(model, tokenizers, texts, targets)
     assert len(together) == BATCH + 3
     for i in (0, 7, BATCH, BATCH + 2):
-        alone = teacher_forced(model, tokenizers, texts[i : i + 1], targets[i : i + 1])[0]
+        alone = teacher_forced_attention(model, tokenizers, texts[i : i + 1], targets[i : i + 1])[0]
         assert together[i].source == (*texts[i].split(), "</s>")
         assert together[i].target == (*targets[i].split(), "</s>")
         np.testing.assert_allclose(together[i].weights, alone.weights, atol=1e-5)
@@ -202,7 +202,7 @@ def test_a_model_without_attention_has_none_to_show(words):
     config = RecurrentConfig(d_embedding=7, d_hidden=11, attention=None, direction="left-to-right")
     model = build_model(config, words.vocab_size, words.vocab_size)
     with pytest.raises(RequestError, match="must have attention over a source"):
-        teacher_forced(model, Tokenizers(words, words), ["a"], ["a"])
+        teacher_forced_attention(model, Tokenizers(words, words), ["a"], ["a"])
 
 
 def test_links_by_the_source_and_by_both_sides():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from heedful.explain.matrix import mosaic, on_grid, thumbnail
+from heedful.explain.drawing.matrix import mosaic, on_grid, thumbnail
 from heedful.tasks.model_input import Axis
 
 GRID = (3, 5)

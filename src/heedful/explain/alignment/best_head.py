@@ -1,12 +1,12 @@
 """Select the head with the best known word alignment, store it in the run folder, and show it first.
 
 There are two sources: supervision (``objective.guided``) and gold alignments. When the attention of a run is
-evaluated on gold alignments (`heedful evaluate --alignments`, `heedful.explain.error_rates`), the head with
-the lowest error rate is stored in ``alignment.json``, with the hash of the weights it belongs to; for other
-weights (after further training) it is ignored. It replaces
+evaluated on gold alignments (`heedful evaluate --alignments`, `heedful.explain.alignment.error_rates`), the
+head with the lowest error rate is stored in ``alignment.json``, with the hash of the weights it belongs to;
+for other weights (after further training) it is ignored. It replaces
 
 - a stored head, unless that was selected on more pairs;
-- the supervised head, if its error rate is lower on at least `ENOUGH` pairs.
+- the supervised head, if its error rate is lower on at least `MIN_PAIRS` pairs.
 
 For other runs no head is known to align better than the others: neither high confidence nor agreement with
 other heads implies good alignment.
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
-from heedful.explain.alignment import STEPS, Choice
+from heedful.explain.alignment.error_rates import HeadErrorRate, most_accurate
+from heedful.explain.alignment.word_alignment import STEPS, HeadChoice
 from heedful.explain.attention_sites import sites_of
-from heedful.explain.error_rates import Rated, most_accurate
 from heedful.runs.run import Run
 from heedful.tasks.model_input import TARGET
 
 FILE = "alignment.json"
 VERSION = 1
-ENOUGH = 20
+MIN_PAIRS = 20
 """Minimum number of pairs with gold links to prefer another head to the supervised one."""
 
 
@@ -34,86 +34,99 @@ ENOUGH = 20
 class ShownHead:
     """The head that is shown first, and the reason as text."""
 
-    choice: Choice
-    why: str
+    choice: HeadChoice
+    reason: str
 
 
-def keep(run: Run, table: Sequence[Rated], pairs: int) -> ShownHead | None:
+def store_best_head(run: Run, table: Sequence[HeadErrorRate], n_pairs: int) -> ShownHead | None:
     """Store the head with the lowest error rate in the run folder, unless another head takes precedence.
 
     Args:
         run: the run of the heads.
         table: all evaluated heads.
-        pairs: number of pairs with gold links.
+        n_pairs: number of pairs with gold links.
 
     Returns:
         The head that is now shown first; None if nothing is stored, because the folder is not writable or the
         run has no card (training has not finished).
     """
-    weights = _weights(run.folder)
+    weights = _weights_hash(run.folder)
     if weights is None:
         return None
     best = most_accurate(table)
-    if stays := _preferred(run, best, table, pairs):
-        return stays
+    if preferred := _preferred_head(run, best, table, n_pairs):
+        return preferred
     choice = best.choice
-    value = {"version": VERSION, **choice.to_dict(), "rate": best.rate, "pairs": pairs, "weights": weights}
+    content = {
+        "version": VERSION,
+        **choice.to_dict(),
+        "rate": best.rate,
+        "pairs": n_pairs,
+        "weights": weights,
+    }
     try:
-        write_json(run.folder.path / FILE, value)
+        write_json(run.folder.path / FILE, content)
     except (OSError, HeedfulError):
         return None
-    return ShownHead(choice, f"lowest error rate on {_pairs(pairs)}")
+    return ShownHead(choice, f"lowest error rate on {_format_pairs(n_pairs)}")
 
 
-def _preferred(run: Run, best: Rated, table: Sequence[Rated], pairs: int) -> ShownHead | None:
+def _preferred_head(
+    run: Run, best: HeadErrorRate, table: Sequence[HeadErrorRate], n_pairs: int
+) -> ShownHead | None:
     """Return the head that takes precedence over the new one, if any."""
-    before, supervised = None, _supervised(run)
+    stored, supervised = None, _supervised_head(run)
     with suppress(DamagedError):  # it is overwritten
-        before = _stored(run.folder, supervised)
-    if before is not None and before[1] > pairs:
-        choice, more = before
-        return ShownHead(choice, f"selected on {_pairs(more)}; {best.choice} on only {_pairs(pairs)}")
-    if supervised in (None, best.choice) or (before is not None and before[0] != supervised):
+        stored = _stored_head(run.folder, supervised)
+    if stored is not None and stored[1] > n_pairs:
+        choice, stored_pairs = stored
+        return ShownHead(
+            choice,
+            f"selected on {_format_pairs(stored_pairs)}; {best.choice} on only {_format_pairs(n_pairs)}",
+        )
+    if supervised in (None, best.choice) or (stored is not None and stored[0] != supervised):
         return None
-    rate = next((each.rate for each in table if each.choice == supervised), None)
+    rate = next((row.rate for row in table if row.choice == supervised), None)
     if rate is None:
         return ShownHead(supervised, "supervised head, not among the evaluated ones")
-    if pairs < ENOUGH:
-        found = f"{best.choice} has the lowest error rate, but on only {_pairs(pairs)} with gold links"
-        return ShownHead(supervised, f"supervised head; {found}; at least {ENOUGH} are needed")
+    if n_pairs < MIN_PAIRS:
+        reason = (
+            f"{best.choice} has the lowest error rate, but on only {_format_pairs(n_pairs)} with gold links"
+        )
+        return ShownHead(supervised, f"supervised head; {reason}; at least {MIN_PAIRS} are needed")
     # An undefined rate (NaN) is not higher either.
     if best.rate < rate:
         return None
     return ShownHead(supervised, f"supervised head; {best.choice} is not better")
 
 
-def best_head(run: Run) -> Choice | None:
+def best_head(run: Run) -> HeadChoice | None:
     """Return the head with the best known alignment, or None.
 
     Raises:
         DamagedError: ``alignment.json`` is damaged.
     """
-    if not _over_source(run):
+    if not _n_source_layers(run):
         return None
-    supervised = _supervised(run)
-    kept = _stored(run.folder, supervised)
-    return supervised if kept is None else kept[0]
+    supervised = _supervised_head(run)
+    stored = _stored_head(run.folder, supervised)
+    return supervised if stored is None else stored[0]
 
 
-def _over_source(run: Run) -> int:
+def _n_source_layers(run: Run) -> int:
     """Return the number of layers with attention from target to source."""
     return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
 
 
-def _supervised(run: Run) -> Choice | None:
+def _supervised_head(run: Run) -> HeadChoice | None:
     """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
-    return Choice(guided.layer_index(_over_source(run)), guided.head - 1, guided.step)
+    return HeadChoice(guided.place(_n_source_layers(run)), guided.head - 1, guided.step)
 
 
-def _stored(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] | None:
+def _stored_head(folder: RunFolder, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
     """Return the head in ``alignment.json``, and the number of pairs with gold links it was selected on.
 
     Returns None if it belongs to other weights, or was selected on too few pairs.
@@ -121,19 +134,19 @@ def _stored(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] 
     path = folder.path / FILE
     if not path.is_file():
         return None
-    value = read_json(path)
+    content = read_json(path)
     try:
-        if value["weights"] != _weights(folder):
+        if content["weights"] != _weights_hash(folder):
             return None
-        head = None if value["head"] is None else value["head"] - 1
-        step = STEPS[STEPS.index(value.get("step", "output"))]
-        choice, pairs = Choice(value["layer"] - 1, head, step), int(value["pairs"])
+        head = None if content["head"] is None else content["head"] - 1
+        step = STEPS[STEPS.index(content.get("step", "output"))]
+        choice, pairs = HeadChoice(content["layer"] - 1, head, step), int(content["pairs"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
-    return None if supervised not in (None, choice) and pairs < ENOUGH else (choice, pairs)
+    return None if supervised not in (None, choice) and pairs < MIN_PAIRS else (choice, pairs)
 
 
-def _weights(folder: RunFolder) -> str | None:
+def _weights_hash(folder: RunFolder) -> str | None:
     """Return the hash of the run's weights, from its card."""
     if not folder.card.is_file():
         return None
@@ -141,5 +154,5 @@ def _weights(folder: RunFolder) -> str | None:
     return None if entry is None else entry["sha256"]
 
 
-def _pairs(n: int) -> str:
+def _format_pairs(n: int) -> str:
     return "1 pair" if n == 1 else f"{n:,} pairs"

@@ -9,24 +9,26 @@ import pytest
 
 from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
-from heedful.explain.alignment import Choice
+from heedful.explain.alignment.best_head import FILE, MIN_PAIRS, best_head, store_best_head
+from heedful.explain.alignment.word_alignment import HeadChoice
 from heedful.explain.attention_sites import Selection
-from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import pieces
-from heedful.explain.page.build import numbers_of
-from heedful.explain.summary import mean_of
-from heedful.explain.view import Best
+from heedful.explain.explanation import BestHead
+from heedful.explain.json_format import json_pieces
+from heedful.explain.page.build import page_data
+from heedful.explain.summary import summary_matrix
 from heedful.runs.run import load
 
 
 def jsonable(seen):
-    return json.loads("".join(pieces(seen)))
+    return json.loads("".join(json_pieces(seen)))
 
 
 def measured(run, pairs, rates):
     """Keeps the best of some heads with these rates; which is shown first then, or None."""
-    shown = keep(run, [SimpleNamespace(choice=choice, rate=rate) for choice, rate in rates.items()], pairs)
+    shown = store_best_head(
+        run, [SimpleNamespace(choice=choice, rate=rate) for choice, rate in rates.items()], pairs
+    )
     return shown and shown.choice
 
 
@@ -44,35 +46,35 @@ def test_nothing_is_known_at_first(own):
     seen = explain_input(run, given)
     assert seen.best is None
     assert "best" not in jsonable(seen)
-    assert "mean of" in mean_of(seen).title
+    assert "mean of" in summary_matrix(seen).title
 
 
 def test_what_was_kept_is_shown_and_told(own, published):
     run, given = own
-    assert measured(run, 100, {Choice(0, 2): 0.25})
+    assert measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert json.loads((run.folder.path / FILE).read_text("utf-8")).keys() == {
         "version", "layer", "head", "step", "rate", "pairs", "weights",
     }  # fmt: skip
-    assert best_head(load(run.folder.path, device="cpu")) == Choice(0, 2)
+    assert best_head(load(run.folder.path, device="cpu")) == HeadChoice(0, 2)
     seen = explain_input(run, given)
     cross = seen.map("cross", 0)
-    assert seen.best == Best(cross.tap, 2)
-    shown = mean_of(seen)
+    assert seen.best == BestHead(cross.tap, 2)
+    shown = summary_matrix(seen)
     np.testing.assert_array_equal(shown.weights, cross.head(2))
     assert shown.title == "cross-attention: layer 1, head 3 (best known alignment)"
     plain = jsonable(seen)
     published("explanation", plain)
     assert plain["best"] == {"tap": cross.tap, "head": 3, "step": "output"}
-    assert numbers_of(seen)["best"] == {"tap": cross.tap, "head": 2}
+    assert page_data(seen)["best"] == {"tap": cross.tap, "head": 2}
 
 
 def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     run, given = own
-    assert measured(run, 100, {Choice(0, 2, "input"): 0.25})
-    assert best_head(run) == Choice(0, 2, "input")
+    assert measured(run, 100, {HeadChoice(0, 2, "input"): 0.25})
+    assert best_head(run) == HeadChoice(0, 2, "input")
     seen = explain_input(run, given)
     rows = seen.map("cross", 0).head(2)
-    shown = mean_of(seen)
+    shown = summary_matrix(seen)
     np.testing.assert_array_equal(shown.weights[:-1], rows[1:])
     assert shown.title == "cross-attention: layer 1, head 3, at the input step (best known alignment)"
     plain = jsonable(seen)
@@ -86,11 +88,11 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
 
 def test_what_was_kept_before_there_were_steps_counts(own):
     run, _ = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({key: value[key] for key in value if key != "step"}), "utf-8")
-    assert best_head(run) == Choice(0, 2)
+    assert best_head(run) == HeadChoice(0, 2)
     path.write_text(json.dumps({**value, "step": "sideways"}), "utf-8")
     with pytest.raises(DamagedError, match=r"alignment\.json: damaged"):
         best_head(run)
@@ -98,27 +100,29 @@ def test_what_was_kept_before_there_were_steps_counts(own):
 
 def test_it_may_be_the_mean_of_a_layer(own, published):
     run, given = own
-    assert measured(run, 100, {Choice(0): 0.25})
+    assert measured(run, 100, {HeadChoice(0): 0.25})
     seen = explain_input(run, given)
-    np.testing.assert_allclose(mean_of(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7)
+    np.testing.assert_allclose(
+        summary_matrix(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7
+    )
     published("explanation", jsonable(seen))
     assert jsonable(seen)["best"]["head"] is None
 
 
 def test_who_chooses_sees_what_was_chosen(own):
     run, given = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert explain_input(run, given, maps=Selection(heads=[0, 1])).best is None
     assert explain_input(run, given, maps=Selection(layers=[0])).best is None
     assert explain_input(run, given, maps=Selection(kinds=["self"])).best is None
     seen = explain_input(run, given)
-    assert "self-attention" in mean_of(seen, "self").title
-    assert "mean of" in mean_of(seen, "cross").title
+    assert "self-attention" in summary_matrix(seen, "self").title
+    assert "mean of" in summary_matrix(seen, "cross").title
 
 
 def test_with_other_weights_it_counts_no_more(own):
     run, _ = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({**value, "weights": "0" * 64}), "utf-8")
@@ -130,21 +134,21 @@ def test_with_other_weights_it_counts_no_more(own):
 
 def test_a_head_that_fewer_pairs_chose_does_not_take_its_place(own):
     run, _ = own
-    assert measured(run, 100, {Choice(0, 2): 0.25}) == Choice(0, 2)
-    assert measured(run, 99, {Choice(0, 1): 0.0}) == Choice(0, 2)
-    assert best_head(run) == Choice(0, 2)
-    assert measured(run, 100, {Choice(0, 1): 0.5}) == Choice(0, 1)
-    assert best_head(run) == Choice(0, 1)
+    assert measured(run, 100, {HeadChoice(0, 2): 0.25}) == HeadChoice(0, 2)
+    assert measured(run, 99, {HeadChoice(0, 1): 0.0}) == HeadChoice(0, 2)
+    assert best_head(run) == HeadChoice(0, 2)
+    assert measured(run, 100, {HeadChoice(0, 1): 0.5}) == HeadChoice(0, 1)
+    assert best_head(run) == HeadChoice(0, 1)
 
 
 @pytest.mark.parametrize("change", [{"weights": "0" * 64}, {"layer": None}, {"pairs": "many"}])
 def test_one_of_other_weights_or_a_damaged_one_keeps_no_place(own, change):
     run, _ = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}), "utf-8")
-    assert measured(run, 1, {Choice(0, 1): 0.5}) == Choice(0, 1)
-    assert best_head(run) == Choice(0, 1)
+    assert measured(run, 1, {HeadChoice(0, 1): 0.5}) == HeadChoice(0, 1)
+    assert best_head(run) == HeadChoice(0, 1)
 
 
 @pytest.fixture
@@ -165,14 +169,14 @@ def guided(own):
     return run
 
 
-TAUGHT, OTHER = Choice(0, 1, "input"), Choice(0, 2)
+TAUGHT, OTHER = HeadChoice(0, 1, "input"), HeadChoice(0, 2)
 
 
 @pytest.mark.parametrize(
     ("pairs", "rates", "first"),
     [
-        (ENOUGH, {TAUGHT: 0.3, OTHER: 0.2}, OTHER),
-        (ENOUGH - 1, {TAUGHT: 0.3, OTHER: 0.2}, TAUGHT),
+        (MIN_PAIRS, {TAUGHT: 0.3, OTHER: 0.2}, OTHER),
+        (MIN_PAIRS - 1, {TAUGHT: 0.3, OTHER: 0.2}, TAUGHT),
         (1, {TAUGHT: 0.9, OTHER: 0.0}, TAUGHT),
         (500, {OTHER: 0.2, TAUGHT: 0.2}, TAUGHT),
         (500, {OTHER: 0.2, TAUGHT: float("nan")}, TAUGHT),
@@ -188,7 +192,7 @@ def test_a_head_that_was_taught_gives_way_to_one_that_is_better_on_enough_pairs(
 
 
 def test_once_it_gave_way_the_others_are_chosen_as_ever(guided):
-    third = Choice(0, 0)
+    third = HeadChoice(0, 0)
     measured(guided, 50, {TAUGHT: 0.3, OTHER: 0.2})
     assert measured(guided, 49, {TAUGHT: 0.3, OTHER: 0.2, third: 0.1}) == OTHER
     assert measured(guided, 50, {TAUGHT: 0.3, OTHER: 0.2, third: 0.1}) == third
@@ -196,7 +200,7 @@ def test_once_it_gave_way_the_others_are_chosen_as_ever(guided):
 
 
 def test_what_too_few_pairs_chose_when_that_was_enough_counts_no_more(guided):
-    measured(guided, ENOUGH, {TAUGHT: 0.3, OTHER: 0.2})
+    measured(guided, MIN_PAIRS, {TAUGHT: 0.3, OTHER: 0.2})
     path = guided.folder.path / FILE
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "pairs": 1}), "utf-8")
     assert best_head(guided) == TAUGHT
@@ -208,12 +212,12 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
     def refuse(path, value):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("heedful.explain.best_head.write_json", refuse)
-    assert not measured(run, 100, {Choice(0, 2): 0.25})
+    monkeypatch.setattr("heedful.explain.alignment.best_head.write_json", refuse)
+    assert not measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert not (run.folder.path / FILE).exists()
     (run.folder.card).unlink()
     monkeypatch.undo()
-    assert not measured(run, 100, {Choice(0, 2): 0.25})
+    assert not measured(run, 100, {HeadChoice(0, 2): 0.25})
 
 
 @pytest.mark.parametrize(
@@ -226,7 +230,7 @@ def test_what_looks_at_no_source_has_none(explained, name):
 def logged(capsys, run, chosen, pairs, rates=()):
     """Return the log if `chosen` was selected on `pairs` pairs and other heads have the given rates."""
     table = [SimpleNamespace(choice=c, rate=r) for c, r in [(chosen, 0.5), *rates]]
-    AlignmentOptions().save_best_head(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
+    AlignmentOptions().save_best_head(run, SimpleNamespace(table=table, reported=table[0], judged=pairs))
     return capsys.readouterr().err.strip()
 
 
@@ -237,7 +241,7 @@ def shows(state, head):
 def test_who_measures_is_told_which_head_stays_and_why(own, capsys):
     run, _ = own
     assert logged(capsys, run, OTHER, 3) == shows("now", "layer 1, head 3") + "lowest error rate on 3 pairs"
-    assert logged(capsys, run, Choice(0, 1), 1) == (
+    assert logged(capsys, run, HeadChoice(0, 1), 1) == (
         shows("still", "layer 1, head 3") + "selected on 3 pairs; layer 1, head 2 on only 1 pair"
     )
 
@@ -246,7 +250,7 @@ def test_who_measures_is_told_why_the_head_stays_that_was_taught(guided, capsys)
     stays = shows("still", TAUGHT) + "supervised head; "
     assert logged(capsys, guided, OTHER, 1, [(TAUGHT, 0.9)]) == (
         f"{stays}{OTHER} has the lowest error rate, but on only 1 pair with gold links; "
-        f"at least {ENOUGH} are needed"
+        f"at least {MIN_PAIRS} are needed"
     )
     assert (
         logged(capsys, guided, OTHER, 99)

@@ -13,12 +13,12 @@ from typing import TextIO
 from numpy.typing import ArrayLike
 from rich.cells import cell_len, set_cell_size
 
-from heedful.explain.matrix import checked, printable
+from heedful.explain.drawing.matrix import check_weights, printable
 
 CELL = 3
 LONGEST_ROW_LABEL = 22
 LONGEST_LINK = 24
-NOTHING = "all weights below 0.005"
+NO_WEIGHTS = "all weights below 0.005"
 """Shown for a token whose weights would all be rounded to 0.00."""
 # From white to dark blue, each darker than the one before: indices into the 256-colour table.
 COLOURS = (231, 195, 153, 117, 75, 33, 27, 26, 25, 18, 17)
@@ -51,7 +51,7 @@ def _background(colour: int, width: int = CELL) -> str:
     return f"\x1b[48;5;{colour}m{' ' * width}\x1b[0m"
 
 
-def _scale(levels: Sequence[str]) -> str:
+def _legend(levels: Sequence[str]) -> str:
     return f"0 {''.join(levels)} 1"
 
 
@@ -59,10 +59,10 @@ COLOUR = Style(
     tuple(_background(colour) for colour in COLOURS),
     "│",
     "…",
-    _scale([_background(colour, 1) for colour in COLOURS]),
+    _legend([_background(colour, 1) for colour in COLOURS]),
 )
-SHADES = Style(tuple(sign * CELL for sign in BLOCKS), "│", "…", _scale(BLOCKS))
-ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _scale(DIGITS))
+SHADES = Style(tuple(sign * CELL for sign in BLOCKS), "│", "…", _legend(BLOCKS))
+ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _legend(DIGITS))
 
 
 def choose_style(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
@@ -75,8 +75,8 @@ def choose_style(stream: TextIO, environment: Mapping[str, str] = os.environ) ->
     except (UnicodeEncodeError, LookupError):
         return ASCII
     terminal, depth = environment.get("TERM", ""), environment.get("COLORTERM", "")
-    is_able = "256" in terminal or depth in ("truecolor", "24bit")
-    if environment.get("NO_COLOR") or not is_able or not stream.isatty():
+    has_colours = "256" in terminal or depth in ("truecolor", "24bit")
+    if environment.get("NO_COLOR") or not has_colours or not stream.isatty():
         return SHADES
     return COLOUR
 
@@ -101,40 +101,40 @@ def heat_map(
     Raises:
         ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
-    matrix = checked(source, target, weights)
-    rows = [_cut(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
+    matrix = check_weights(source, target, weights)
+    rows = [_truncate(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
     margin = max((cell_len(label) for label in rows), default=0) + 1
-    parts = _parts(source, width - margin, style)
-    drawn = []
-    for columns in parts:
-        drawn += _stairs([printable(source[c]) for c in columns], margin, width, style)
+    column_ranges = _split_columns(source, width - margin, style)
+    lines = []
+    for columns in column_ranges:
+        lines += _column_labels([printable(source[c]) for c in columns], margin, width, style)
         for label, row in zip(rows, matrix, strict=True):
             cells = "".join(style.levels[style.level(row[c])] for c in columns)
-            drawn.append(f"{' ' * (margin - 1 - cell_len(label))}{label} {cells}".rstrip(" "))
-        drawn.append("")
-    return "\n".join([*drawn, f"{' ' * margin}{style.legend}"])
+            lines.append(f"{' ' * (margin - 1 - cell_len(label))}{label} {cells}".rstrip(" "))
+        lines.append("")
+    return "\n".join([*lines, f"{' ' * margin}{style.legend}"])
 
 
-def _parts(source: Sequence[str], space: int, style: Style) -> list[range]:
+def _split_columns(source: Sequence[str], width: int, style: Style) -> list[range]:
     """Split the columns into parts of nearly equal size that fit, with space for the last word's name."""
-    longest = min(max((cell_len(printable(word)) for word in source), default=0), space // 3)
-    fit = max(1, (space - longest) // CELL)
-    count = -(-len(source) // fit)
-    edges = [len(source) * i // count for i in range(count + 1)] if count else []
+    longest = min(max((cell_len(printable(word)) for word in source), default=0), width // 3)
+    n_fitting = max(1, (width - longest) // CELL)
+    n_parts = -(-len(source) // n_fitting)
+    edges = [len(source) * i // n_parts for i in range(n_parts + 1)] if n_parts else []
     return [range(*edge) for edge in pairwise(edges)]
 
 
-def _stairs(words: Sequence[str], margin: int, width: int, style: Style) -> list[str]:
+def _column_labels(words: Sequence[str], margin: int, width: int, style: Style) -> list[str]:
     """Return a line per word: vertical lines for the columns of earlier words, then the word."""
     lines = []
     for i, word in enumerate(words):
-        before = "".join(f" {style.line} " for _ in range(i))
+        vertical_lines = "".join(f" {style.line} " for _ in range(i))
         space = width - margin - CELL * i - 1
-        lines.append(f"{' ' * margin}{before} {_cut(word, space, style.ellipsis)}")
+        lines.append(f"{' ' * margin}{vertical_lines} {_truncate(word, space, style.ellipsis)}")
     return lines
 
 
-def _cut(word: str, space: int, ellipsis: str) -> str:
+def _truncate(word: str, space: int, ellipsis: str) -> str:
     """Return a word, truncated with an ellipsis to at most ``space`` columns."""
     if cell_len(word) <= space:
         return word
@@ -142,10 +142,10 @@ def _cut(word: str, space: int, ellipsis: str) -> str:
 
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
-    """Return a line per token: the tokens with the largest weights, or `NOTHING`."""
+    """Return a line per token: the tokens with the largest weights, or `NO_WEIGHTS`."""
     width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
     lines = []
-    for token, best in rows:
-        links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best) or NOTHING
+    for token, strongest in rows:
+        links = "   ".join(f"{printable(key)} {weight:.2f}" for key, weight in strongest) or NO_WEIGHTS
         lines.append(f"  {printable(token):<{width}}  →  {links}")
     return lines

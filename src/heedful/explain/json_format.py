@@ -1,0 +1,133 @@
+"""Convert an `Explanation` to JSON, as described by ``docs/schemas/explanation.schema.json``.
+
+In JSON, layers and heads are counted from 1, positions on an axis from 0. Weights are rounded to 6 decimal
+places, so a row may differ from a sum of 1 by up to half a unit of the last place per key.
+"""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.explain.explanation import Explanation, Weights
+from heedful.explain.summary import alignment_of
+from heedful.files import is_unicode
+from heedful.tasks.model_input import Axis
+from heedful.typing import JsonObject
+
+VERSION = 1
+DIGITS = 6
+
+
+def json_pieces(explanation: Explanation) -> Iterator[str]:
+    """Yield the JSON object on one line, in pieces; at most one row of weights is a list at a time.
+
+    As Python floats, all weights together would take eight times the memory of the arrays.
+
+    Raises:
+        ValueError: a number is not finite; raised before the first piece.
+    """
+    fields = _without_weights(explanation)
+    is_escaped = not is_unicode(json.dumps(fields, ensure_ascii=False, allow_nan=False))
+    to_json = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
+    for attention_map in explanation.maps:
+        if not np.isfinite(attention_map.weights).all():
+            raise ValueError(f"{attention_map.tap}: a weight is not finite")
+    maps = zip(fields["maps"], explanation.maps, strict=True)
+    for index, (name, value) in enumerate(fields.items()):
+        yield f"{', ' if index else '{'}{to_json(name)}: "
+        if name == "maps":
+            yield from _list_pieces(
+                _map_pieces(map_fields, attention_map.weights, to_json) for map_fields, attention_map in maps
+            )
+        else:
+            yield to_json(value)
+    yield "}"
+
+
+def _map_pieces(fields: JsonObject, weights: Weights, to_json: Callable[[object], str]) -> Iterator[str]:
+    """Yield the JSON of a map: its other fields, then its weights."""
+    yield f'{to_json(fields)[:-1]}, "weights": '
+    yield from _list_pieces(
+        _list_pieces([to_json(_rounded(row).tolist())] for row in head) for head in weights
+    )
+    yield "}"
+
+
+def _list_pieces(items: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the JSON of a list, given its items in pieces."""
+    yield "["
+    for index, item in enumerate(items):
+        if index:
+            yield ", "
+        yield from item
+    yield "]"
+
+
+def _without_weights(explanation: Explanation) -> JsonObject:
+    """Return all fields except the weights of the maps."""
+    fields: JsonObject = {
+        "version": VERSION,
+        "run": explanation.run,
+        "task": explanation.task,
+        "input": _input_json(explanation.input),
+        "answer": dict(explanation.answer),
+        "sides": [
+            _axis_json(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
+        ],
+        "maps": [
+            {
+                "tap": attention_map.tap,
+                "kind": attention_map.kind,
+                "layer": attention_map.layer + 1,
+                "queries": attention_map.queries,
+                "keys": attention_map.keys,
+                "heads": [head + 1 for head in attention_map.heads],
+                **({"part": True} if attention_map.is_part else {}),
+            }
+            for attention_map in explanation.maps
+        ],
+        "more": dict(explanation.views),
+    }
+    if (best := explanation.best) is not None:
+        head = None if best.head is None else best.head + 1
+        fields["best"] = {"tap": best.tap, "head": head, "step": best.step}
+    if (links := alignment_of(explanation)) is not None:
+        fields["alignment"] = links
+    return fields
+
+
+def _input_json(task_input: object) -> str | list[str] | None:
+    """Return a text, the path of an image, or a list of texts; None if the input has no JSON form."""
+    if isinstance(task_input, list | tuple):
+        return [str(part) for part in task_input]
+    return str(task_input) if isinstance(task_input, str) or hasattr(task_input, "__fspath__") else None
+
+
+def _axis_json(name: str, axis: Axis, log_probs: Sequence[float | None] | None) -> JsonObject:
+    fields: JsonObject = {
+        "name": name,
+        "tokens": list(axis.tokens),
+        "words": list(axis.words),
+        "surface": list(axis.surface),
+    }
+    if axis.grid is not None:
+        fields |= {"grid": list(axis.grid), "before": axis.before}
+    if axis.image is not None:
+        fields["image"] = b64encode(axis.image).decode("ascii")
+    if log_probs is not None:
+        # The logarithm of probability 0 has no JSON form.
+        finite = [
+            None if log_prob is None or not math.isfinite(log_prob) else log_prob for log_prob in log_probs
+        ]
+        fields["written"] = [None if log_prob is None else round(log_prob, DIGITS) for log_prob in finite]
+    return fields
+
+
+def _rounded(weights: Weights) -> NDArray[np.float64]:
+    """Return rounded weights in fp64, because fp32 values have no short decimal form."""
+    return weights.astype(np.float64).round(DIGITS)
