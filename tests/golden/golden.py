@@ -127,12 +127,12 @@ def flat(value: Any) -> tuple[list[float] | None, list[int]]:
     """The numbers of a rectangular nested list with its shape, or None."""
     if not isinstance(value, list) or not value:
         return None, []
-    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
+    if all(isinstance(entry, int | float) and not isinstance(entry, bool) for entry in value):
         return value, [len(value)]
-    parts = [flat(each) for each in value]
-    if any(numbers is None for numbers, _ in parts) or len({tuple(shape) for _, shape in parts}) > 1:
+    children = [flat(entry) for entry in value]
+    if any(numbers is None for numbers, _ in children) or len({tuple(shape) for _, shape in children}) > 1:
         return None, []
-    return [n for numbers, _ in parts for n in numbers or []], [len(value), *parts[0][1]]
+    return [n for numbers, _ in children for n in numbers or []], [len(value), *children[0][1]]
 
 
 def summary(numbers: list[float]) -> list[float | int | str]:
@@ -140,27 +140,27 @@ def summary(numbers: list[float]) -> list[float | int | str]:
     total = math.fsum(numbers)
     norm = math.sqrt(math.fsum(n * n for n in numbers))
     ordered = math.fsum(n * math.cos(i) for i, n in enumerate(numbers))
-    return [rounded(float(each)) for each in (total, norm, ordered)]
+    return [rounded(float(x)) for x in (total, norm, ordered)]
 
 
-def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """A line for every value that is not the same; numbers may differ in their last digits."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key not in new:
-                yield f"{where}.{key}: is missing"
+                yield f"{path}.{key}: is missing"
             elif key not in old:
-                yield f"{where}.{key}: is new"
+                yield f"{path}.{key}: is new"
             else:
-                yield from differences(old[key], new[key], f"{where}.{key}")
+                yield from differences(old[key], new[key], f"{path}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
-            yield from differences(a, b, f"{where}[{i}]")
+            yield from differences(a, b, f"{path}[{i}]")
     elif is_number(old) and is_number(new):
         if not math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
-            yield f"{where}: {old} became {new}"
+            yield f"{path}: {old} became {new}"
     elif old != new:
-        yield f"{where}: {old!r} became {new!r}"
+        yield f"{path}: {old!r} became {new!r}"
 
 
 def is_number(value: Any) -> bool:
@@ -264,8 +264,8 @@ def write_image(path: Path, i: int) -> None:
 def metrics(run: Path) -> list[dict[str, Any]]:
     """What the training logged, without times."""
     lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
-    kept = ("event", "update", "epoch", "loss", "terms", "rate", "norm", "tokens", "metrics", "best")
-    return [{key: value for key, value in json.loads(line).items() if key in kept} for line in lines]
+    keys = ("event", "update", "epoch", "loss", "terms", "rate", "norm", "tokens", "metrics", "best")
+    return [{key: value for key, value in json.loads(line).items() if key in keys} for line in lines]
 
 
 def weights(run: Path) -> dict[str, Any]:
@@ -282,8 +282,8 @@ def record_models(words: list[str]) -> Iterator[tuple[str, Any]]:
     """Parameters and FLOPs of every preset and recipe."""
     for name in (*presets(), *recipes()):
         if all(word in name for word in words):
-            found = json.loads(command("describe", name, "--json"))
-            yield name, digest({key: value for key, value in found.items() if key in COUNTED})
+            description = json.loads(command("describe", name, "--json"))
+            yield name, digest({key: value for key, value in description.items() if key in COUNTED})
 
 
 COUNTED = ("total", "trainable", "layers", "flops_per_token", "training_flops_per_token", "memory")
@@ -303,9 +303,9 @@ def record_lab(words: list[str]) -> Iterator[tuple[str, Any]]:
     """Verdicts and measured values of every experiment and its control, in their short form."""
     for name in experiments():
         if all(word in name for word in words):
-            (found,) = json.loads(command("lab", name, "--short", "--control", "--json"))["experiments"]
-            kept = ("control", "verdict", "expected", "measured")
-            yield name, digest([{key: each[key] for key in kept} for each in found["results"]])
+            (report,) = json.loads(command("lab", name, "--short", "--control", "--json"))["experiments"]
+            keys = ("control", "verdict", "expected", "measured")
+            yield name, digest([{key: each[key] for key in keys} for each in report["results"]])
 
 
 def experiments() -> list[str]:
@@ -324,26 +324,28 @@ PARTS: dict[str, Callable[[list[str]], Iterator[tuple[str, Any]]]] = {
 
 def check(part: str, words: list[str]) -> list[str]:
     """A line for every difference from the record."""
-    recorded = json.loads((RECORDS / f"{part}.json").read_text("utf-8"))
-    wrong, seen = [], set()
+    records = json.loads((RECORDS / f"{part}.json").read_text("utf-8"))
+    differing, names = [], set()
     for name, value in PARTS[part](words):
-        found = list(differences(recorded.get(name), value, f"{part}: {name}"))
-        print(f"{part}: {name}: {'equal' if not found else f'{len(found)} differences'}", flush=True)
-        wrong += found
-        seen.add(name)
-    missing = [] if words else sorted(recorded.keys() - seen)
-    return wrong + [f"{part}: {name}: is gone" for name in missing]
+        changes = list(differences(records.get(name), value, f"{part}: {name}"))
+        print(f"{part}: {name}: {'equal' if not changes else f'{len(changes)} differences'}", flush=True)
+        differing += changes
+        names.add(name)
+    missing = [] if words else sorted(records.keys() - names)
+    return differing + [f"{part}: {name}: is gone" for name in missing]
 
 
 def record(part: str, words: list[str]) -> None:
     """Write the record, or the entries that were asked for."""
     path = RECORDS / f"{part}.json"
-    kept = json.loads(path.read_text("utf-8")) if words and path.exists() else {}
+    entries = json.loads(path.read_text("utf-8")) if words and path.exists() else {}
     for name, value in PARTS[part](words):
         print(f"{part}: {name}", flush=True)
-        kept[name] = value
+        entries[name] = value
     path.parent.mkdir(exist_ok=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in sorted(kept)]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(entries[name], ensure_ascii=False)}" for name in sorted(entries)
+    ]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
@@ -353,19 +355,19 @@ def main() -> int:
     parser.add_argument("action", choices=("check", "record"))
     parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("words", nargs="*", help="only entries whose name has all of these")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in BASELINE.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **BASELINE})
     if "HEEDFUL_DATA" not in os.environ:
         parser.error("HEEDFUL_DATA must name the folder with the corpora")
-    started, wrong = time.monotonic(), []
-    for part in [asked.part] if asked.part else PARTS:
-        if asked.action == "record":
-            record(part, asked.words)
+    start, differing = time.monotonic(), []
+    for part in [args.part] if args.part else PARTS:
+        if args.action == "record":
+            record(part, args.words)
         else:
-            wrong += check(part, asked.words)
-    print("\n".join([*wrong, f"{len(wrong)} differences, {time.monotonic() - started:.0f} s"]))
-    return 1 if wrong else 0
+            differing += check(part, args.words)
+    print("\n".join([*differing, f"{len(differing)} differences, {time.monotonic() - start:.0f} s"]))
+    return 1 if differing else 0
 
 
 if __name__ == "__main__":

@@ -58,14 +58,14 @@ class Drawing:
         if key in self.choices and not configurations(kind):
             return copy.deepcopy(rng.choice(self.choices[key]))
         if origin is Annotated:
-            changed = next((each.config for each in parts[1:] if isinstance(each, ChangesOf)), None)
-            return self.changes(changed) if changed else self.value(parts[0], key)
+            changes_config = next((each.config for each in parts[1:] if isinstance(each, ChangesOf)), None)
+            return self.changes(changes_config) if changes_config else self.value(parts[0], key)
         if origin is Literal:
             return rng.choice(parts)
         if origin in (Union, types.UnionType):
             # Of sections that are always set, the usual kind more often: others often do not fit the rest.
-            usual = _is_sized(parts[0]) and rng.random() < 0.65
-            chosen = parts[0] if usual else rng.choice(parts)
+            prefers_first = _is_sized(parts[0]) and rng.random() < 0.65
+            chosen = parts[0] if prefers_first else rng.choice(parts)
             is_own = any(issubclass(each, CustomSection) for each in configurations(chosen))
             return self.value(rng.choice(parts) if is_own else chosen, key)
         if origin in (list, tuple):
@@ -126,26 +126,26 @@ def configurations(kind: Any) -> list[type[BaseModel]]:
         return [kind]
     if get_origin(kind) in (Annotated, Union, types.UnionType):
         parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
-        return [found for part in parts for found in configurations(part)]
+        return [config for part in parts for config in configurations(part)]
     return []
 
 
-def places(config: type[BaseModel], settings: Any, above: tuple[str, ...] = ()) -> Iterator[Place]:
+def places(config: type[BaseModel], settings: Any, prefix: tuple[str, ...] = ()) -> Iterator[Place]:
     """Every field that can be set, also inside the sections that the settings have or that have a default."""
     for key, field in config.model_fields.items():
         if key == "kind":
             continue
-        yield (*above, key), _type_of(field)
-        held = settings.get(key) if isinstance(settings, Mapping) else None
-        if held is None and (key in settings or field.default is None or field.is_required()):
+        yield (*prefix, key), _type_of(field)
+        section = settings.get(key) if isinstance(settings, Mapping) else None
+        if section is None and (key in settings or field.default is None or field.is_required()):
             continue
-        held = as_section(held) if configurations(field.annotation) else held
-        usual = getattr(field.default, "kind", None)
-        name = held.get("kind", usual) if isinstance(held, Mapping) else usual
-        found = configurations(field.annotation)
-        chosen = [each for each in found if len(found) == 1 or _kind_of(each) == name]
-        for each in chosen[:1]:
-            yield from places(each, {} if held is None else held, (*above, key))
+        section = as_section(section) if configurations(field.annotation) else section
+        default_kind = getattr(field.default, "kind", None)
+        kind = section.get("kind", default_kind) if isinstance(section, Mapping) else default_kind
+        configs = configurations(field.annotation)
+        matching_configs = [each for each in configs if len(configs) == 1 or _kind_of(each) == kind]
+        for each in matching_configs[:1]:
+            yield from places(each, {} if section is None else section, (*prefix, key))
 
 
 def _type_of(field: FieldInfo) -> Any:
@@ -171,7 +171,7 @@ def _kind_of(config: type[BaseModel]) -> str | None:
 
 def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for key in path[:-1]:
-        held = as_section(settings.get(key))
-        settings[key] = held if isinstance(held, dict) else {}
+        section = as_section(settings.get(key))
+        settings[key] = section if isinstance(section, dict) else {}
         settings = settings[key]
     settings[path[-1]] = value

@@ -35,7 +35,7 @@ LARGE = [*NUMBERS, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
 def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
     """A small encoder-decoder for this library."""
     torch.manual_seed(1)
-    before, native.library = native.library, lambda: library
+    original_library, native.library = native.library, lambda: library
     config = TransformerConfig(
         d_model=14,
         n_layers=1,
@@ -45,11 +45,11 @@ def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
     try:
         return compile_model(build_model(config, V, V).eval(), precision)
     finally:
-        native.library = before
+        native.library = original_library
 
 
 @dataclass
-class Made:
+class CallCase:
     """A call that can be carried out, and what it is made of."""
 
     runner: Runner
@@ -80,18 +80,18 @@ class Made:
         self.runner.engine.library.run(self.call)
 
 
-def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
+def build_case(engine: Engine, n: int, n_threads: int = 1) -> CallCase:
     """A call of ``n`` rows, with all of its memory in use somewhere."""
-    draw = np.random.default_rng(n)
-    small = lambda high, *shape: draw.integers(0, high, shape, dtype=np.int32)  # noqa: E731
-    own, source = (
+    rng = np.random.default_rng(n)
+    small = lambda high, *shape: rng.integers(0, high, shape, dtype=np.int32)  # noqa: E731
+    own_caches, source_caches = (
         KeyValueCaches(engine.own_caches, LINES, CAPACITY),
         KeyValueCaches(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
     )
-    for tensor in (*own.keys, *own.values, *source.keys, *source.values):
+    for tensor in (*own_caches.keys, *own_caches.values, *source_caches.keys, *source_caches.values):
         tensor.normal_()
     rows = Rows(
-        draw.integers(0, V, n),
+        rng.integers(0, V, n),
         small(CAPACITY, n),
         small(LINES, n),
         small(SEQUENCES, n),
@@ -103,83 +103,88 @@ def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
     runner = Runner(engine, engine.decoder, n, n_threads)
     for buffer in runner.buffers:
         buffer.normal_()
-    runner.attach(own, source, CAPACITY)
+    runner.attach(own_caches, source_caches, CAPACITY)
     runner.use(rows, linked=True)
     runner.run()
-    return Made(runner, (own, source), rows)
+    return CallCase(runner, (own_caches, source_caches), rows)
 
 
 Change = tuple[Any, Any, Any]
 """An object or array, its field or index, and what it becomes."""
 
 
-def random_change(base: Made, draw: random.Random) -> Change:
+def random_change(base: CallCase, rng: random.Random) -> Change:
     """One number of a call, and another in its place."""
-    call, kind = base.call, draw.randrange(5)
+    call, kind = base.call, rng.randrange(5)
     if kind == 0:  # a number of an instruction
-        op = draw.choice(base.code)
+        op = rng.choice(base.code)
         names = [n for n, _ in native.Instruction._fields_ if n not in (*WEIGHTS, *SIZES, "number")]
-        name = draw.choice(names)
-        near = [getattr(op, name) + d for d in (-1, 1)] + [2 * getattr(op, name)]
-        return op, name, draw.choice(near if draw.random() < 0.3 else NUMBERS)
+        name = rng.choice(names)
+        near_values = [getattr(op, name) + d for d in (-1, 1)] + [2 * getattr(op, name)]
+        return op, name, rng.choice(near_values if rng.random() < 0.3 else NUMBERS)
     if kind == 1:  # weights that are missing or shorter
-        op = draw.choice(base.code)
-        if draw.random() < 0.3:
-            return op, draw.choice(WEIGHTS), None
-        name = draw.choice(SIZES)
-        return op, name, draw.choice([-1, 0, getattr(op, name) - 1, getattr(op, name) // 2])
+        op = rng.choice(base.code)
+        if rng.random() < 0.3:
+            return op, rng.choice(WEIGHTS), None
+        name = rng.choice(SIZES)
+        return op, name, rng.choice([-1, 0, getattr(op, name) - 1, getattr(op, name) // 2])
     if kind == 2:  # a cache
-        cache = draw.choice(base.caches)
-        name, less = draw.choice(["capacity", "lines", "keys", "values", "n_keys", "n_values"]), [-1, 0, 1]
+        cache = rng.choice(base.caches)
+        name, small_values = (
+            rng.choice(["capacity", "lines", "keys", "values", "n_keys", "n_values"]),
+            [-1, 0, 1],
+        )
         if name in ("keys", "values"):
             return cache, name, None
-        old = getattr(cache, name)
+        current = getattr(cache, name)
         return (
             cache,
             name,
-            draw.choice([*less, old - 1, *(() if name.startswith("n_") else (old + 1, *LARGE))]),
+            rng.choice(
+                [*small_values, current - 1, *(() if name.startswith("n_") else (current + 1, *LARGE))]
+            ),
         )
     if kind == 3:  # a row
-        array = getattr(base.rows, draw.choice(ROWS)).reshape(-1)
+        array = getattr(base.rows, rng.choice(ROWS)).reshape(-1)
         choices = LARGE if array.dtype == np.int64 else NUMBERS
         return (
             array,
-            draw.randrange(len(array)),
-            draw.choice([V, LINES, CAPACITY, CAPACITY + 1, *choices][:-1]),
+            rng.randrange(len(array)),
+            rng.choice([V, LINES, CAPACITY, CAPACITY + 1, *choices][:-1]),
         )
-    return random_of_call(call, base.runner, draw)
+    return random_of_call(call, base.runner, rng)
 
 
-def random_of_call(call: native.Call, runner: Runner, draw: random.Random) -> Change:
+def random_of_call(call: native.Call, runner: Runner, rng: random.Random) -> Change:
     """Of the call itself, its buffers and their widths."""
-    kind = draw.randrange(4)
+    kind = rng.randrange(4)
     if kind == 0:
         names = [*ROWS, "program", "buffers", "widths", "caches", "converted", "row_scales", "scores"]
-        return call, draw.choice(names), None
+        return call, rng.choice(names), None
     if kind == 1:
-        name = draw.choice(["n_rows", "n_threads", "linked"])
-        old = getattr(call, name)
+        name = rng.choice(["n_rows", "n_threads", "linked"])
+        current = getattr(call, name)
         # Threads are started before rows are read.
         return (
             call,
             name,
-            draw.choice(
-                [-1, 0, 1, old - 1, *LARGE] if name != "n_rows" else [-1, 0, 1, old + 1, *LARGE[-6:]]
+            rng.choice(
+                [-1, 0, 1, current - 1, *LARGE] if name != "n_rows" else [-1, 0, 1, current + 1, *LARGE[-6:]]
             ),
         )
     if kind == 2:
         names = ["n_instructions", "n_buffers", "n_lines", "n_caches", "n_sequences", "n_ancestors"]
-        name = draw.choice([*names, "most_threads", "n_converted", "n_scores"])
-        return call, name, draw.choice([-(2**63), -1, 0, 1, getattr(call, name) - 1])
-    i = draw.randrange(len(runner._widths))
-    if draw.random() < 0.3:
+        name = rng.choice([*names, "most_threads", "n_converted", "n_scores"])
+        return call, name, rng.choice([-(2**63), -1, 0, 1, getattr(call, name) - 1])
+    i = rng.randrange(len(runner._widths))
+    if rng.random() < 0.3:
         return runner._addresses, i, None
-    return runner._widths, i, draw.choice([-(2**62), -1, 0, 1, int(runner._widths[i]) - 1])
+    return runner._widths, i, rng.choice([-(2**62), -1, 0, 1, int(runner._widths[i]) - 1])
 
 
-def one_instruction(base: Made, draw: random.Random) -> list[Change]:
+def one_instruction(base: CallCase, rng: random.Random) -> list[Change]:
     """A single instruction in place of the program: what the others alone read is then unchecked."""
-    address = base.runner._first + draw.randrange(len(base.code)) * ctypes.sizeof(native.Instruction)
+    address = base.runner._first + rng.randrange(len(base.code)) * ctypes.sizeof(native.Instruction)
     return [(base.call, "program", address), (base.call, "n_instructions", 1)]
 
 
@@ -197,9 +202,9 @@ def put(change: Change) -> None:
         owner[name] = value
 
 
-def outcome(base: Made, changes: list[Change]) -> bool:
+def outcome(base: CallCase, changes: list[Change]) -> bool:
     """Whether the call is carried out with these changes, which are taken back afterwards."""
-    before = [(owner, name, old_value(owner, name)) for owner, name, _ in changes]
+    old_values = [(owner, name, old_value(owner, name)) for owner, name, _ in changes]
     try:
         for change in changes:
             put(change)
@@ -208,13 +213,13 @@ def outcome(base: Made, changes: list[Change]) -> bool:
     except ValueError:
         return False
     finally:
-        for change in reversed(before):
+        for change in reversed(old_values):
             put(change)
 
 
 def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
     """Carry out or refuse ``n`` calls; how many were what."""
-    draw, found = random.Random(seed), {"done": 0, "refused": 0}
+    rng, counts = random.Random(seed), {"done": 0, "refused": 0}
     shapes = [
         ("fp32", "layer", 1, 1),
         ("fp32", "batch", 13, 3),
@@ -222,22 +227,23 @@ def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
         ("int8", "layer", 9, 1),
     ]
     bases = [
-        made(engine_of(library, precision, norm), rows, threads) for precision, norm, rows, threads in shapes
+        build_case(engine_of(library, precision, norm), rows, threads)
+        for precision, norm, rows, threads in shapes
     ]
     for trial in range(n):
         base = bases[trial % len(bases)]
-        changes = [random_change(base, draw) for _ in range(draw.choice([0, 1, 1, 1, 2]))]
-        if draw.random() < 0.3:
-            changes = [*one_instruction(base, draw), *changes]
-        found["done" if outcome(base, changes) else "refused"] += 1
+        changes = [random_change(base, rng) for _ in range(rng.choice([0, 1, 1, 1, 2]))]
+        if rng.random() < 0.3:
+            changes = [*one_instruction(base, rng), *changes]
+        counts["done" if outcome(base, changes) else "refused"] += 1
     for base in bases:
         base.run()  # with all changes taken back
-    return found
+    return counts
 
 
 def read_out_of_bounds(library: native.Library) -> None:
     """Tell the engine that the table of embeddings is longer than it is."""
-    base = made(engine_of(library, "fp32", "layer"), 1)
+    base = build_case(engine_of(library, "fp32", "layer"), 1)
     base.code[0].n_weights *= 2
     base.rows.ids[0] = V
     base.run()

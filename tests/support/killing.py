@@ -26,8 +26,8 @@ ELSEWHERE = {"while-replacing"}
 def outcome(run: Path) -> Outcome:
     """What must not depend on interruptions: the weights and what was measured, without the times."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    kept = [line for line in lines if line["event"] in ("updated", "validated")]
-    measured = [{key: line[key] for key in line if key not in ("seconds", "elapsed")} for line in kept]
+    events = [line for line in lines if line["event"] in ("updated", "validated")]
+    measured = [{key: line[key] for key in line if key not in ("seconds", "elapsed")} for line in events]
     return hashlib.sha256((run / "weights.safetensors").read_bytes()).hexdigest(), measured
 
 
@@ -53,8 +53,8 @@ def begin(heedful: Command, corpus: Path, changes: Sequence[str] = SIZES, **sett
 
 def finish(heedful: Command, corpus: Path) -> Outcome:
     """The outcome of a run that is gone on with, to its end."""
-    done = begin(heedful, corpus).wait()
-    assert done.status == 0, done.err
+    process = begin(heedful, corpus).wait()
+    assert process.status == 0, process.err
     assert list((corpus / "run").rglob(".*")) == []  # nothing half written is left
     return outcome(corpus / "run")
 
