@@ -15,14 +15,14 @@ import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 # No deadline: slow examples do not fail. `make test` draws the same examples each time, so a failure is
-# caused by the change; the full sweep draws fresh ones and keeps failures in `.hypothesis`.
+# caused by the change; the whole sweep draws fresh ones and keeps failures in `.hypothesis`.
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--full", action="store_true", help="the full sweep: tests marked `full`, larger amounts"
+        "--full", action="store_true", help="the whole sweep: tests marked `full`, larger amounts"
     )
     parser.addoption("--seed", type=int, help="seed of attacks; default 0, or a fresh one with --full")
     parser.addoption("--threads", type=int, default=1, help="threads of torch")

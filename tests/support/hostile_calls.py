@@ -1,11 +1,11 @@
-"""Calls of the native engine with something wrong in them; run as a script, under a sanitizer.
+"""Fuzz the native engine with invalid calls; run as a script, under a sanitizer.
 
-A call is made of a small model's decoder, with caches, rows and instructions of every kind. Then single
-numbers of it are changed. Sizes of memory (`Call.n_lines`, ``n_weights`` …) are what the engine trusts: they
-only shrink, and addresses only vanish. Everything else may become anything.
+A valid call of a small model's decoder, with caches, rows and instructions of every kind, is mutated in
+single numbers. The engine trusts memory sizes (`Call.n_lines`, ``n_weights`` …): these are only decreased,
+and addresses only set to null. Everything else may take any value.
 
-The script is given the compiler's flags and numbers of trials as JSON. It prints how many calls were carried
-out and refused, and then reads out of bounds by telling the engine a wrong size: a sanitizer that is at work
+The argument is JSON: compiler flags, number of trials and seed. The script prints the numbers of calls that
+ran and that were refused, and then reads out of bounds on purpose through a wrong size: a working sanitizer
 ends it there.
 """
 
@@ -33,7 +33,7 @@ LARGE = [*NUMBERS, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
 
 
 def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
-    """A small encoder-decoder for this library."""
+    """Return the engine of a small encoder-decoder, compiled for this library."""
     torch.manual_seed(1)
     original_library, native.library = native.library, lambda: library
     config = TransformerConfig(
@@ -50,38 +50,38 @@ def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
 
 @dataclass
 class CallCase:
-    """A call that can be carried out, and what it is made of."""
+    """A valid call and its parts."""
 
     runner: Runner
-    rooms: tuple[KeyValueCaches, KeyValueCaches]
+    cache_pair: tuple[KeyValueCaches, KeyValueCaches]
     rows: Rows
 
     @property
     def call(self) -> native.Call:
-        """The structure."""
+        """Return the call structure."""
         return self.runner.call
 
     @property
     def code(self) -> Any:
-        """The instructions."""
+        """Return the instructions."""
         return self.runner._code
 
     @property
     def caches(self) -> Any:
-        """Where keys and values lie."""
+        """Return the key-value caches."""
         return self.runner._caches
 
     def index(self, op: int, nth: int = 0) -> int:
-        """The number of the nth instruction of that kind."""
+        """Return the index of the nth instruction with opcode ``op``."""
         return [i for i, each in enumerate(self.code) if each.op == op][nth]
 
     def run(self) -> None:
-        """Carry it out."""
+        """Run the call."""
         self.runner.engine.library.run(self.call)
 
 
 def build_case(engine: Engine, n: int, n_threads: int = 1) -> CallCase:
-    """A call of ``n`` rows, with all of its memory in use somewhere."""
+    """Build a valid call of ``n`` rows with all of its memory filled."""
     rng = np.random.default_rng(n)
     small = lambda high, *shape: rng.integers(0, high, shape, dtype=np.int32)  # noqa: E731
     own_caches, source_caches = (
@@ -110,19 +110,19 @@ def build_case(engine: Engine, n: int, n_threads: int = 1) -> CallCase:
 
 
 Change = tuple[Any, Any, Any]
-"""An object or array, its field or index, and what it becomes."""
+"""An object or array, its field or index, and the new value."""
 
 
 def random_change(base: CallCase, rng: random.Random) -> Change:
-    """One number of a call, and another in its place."""
+    """Return a random change of one number of a call."""
     call, kind = base.call, rng.randrange(5)
-    if kind == 0:  # a number of an instruction
+    if kind == 0:  # an operand of an instruction
         op = rng.choice(base.code)
         names = [n for n, _ in native.Instruction._fields_ if n not in (*WEIGHTS, *SIZES, "number")]
         name = rng.choice(names)
         near_values = [getattr(op, name) + d for d in (-1, 1)] + [2 * getattr(op, name)]
         return op, name, rng.choice(near_values if rng.random() < 0.3 else NUMBERS)
-    if kind == 1:  # weights that are missing or shorter
+    if kind == 1:  # missing or shorter weights
         op = rng.choice(base.code)
         if rng.random() < 0.3:
             return op, rng.choice(WEIGHTS), None
@@ -156,7 +156,7 @@ def random_change(base: CallCase, rng: random.Random) -> Change:
 
 
 def random_of_call(call: native.Call, runner: Runner, rng: random.Random) -> Change:
-    """Of the call itself, its buffers and their widths."""
+    """Return a random change of the call structure, its buffers or their widths."""
     kind = rng.randrange(4)
     if kind == 0:
         names = [*ROWS, "program", "buffers", "widths", "caches", "converted", "row_scales", "scores"]
@@ -164,7 +164,7 @@ def random_of_call(call: native.Call, runner: Runner, rng: random.Random) -> Cha
     if kind == 1:
         name = rng.choice(["n_rows", "n_threads", "linked"])
         current = getattr(call, name)
-        # Threads are started before rows are read.
+        # Threads are started before rows are validated.
         return (
             call,
             name,
@@ -183,18 +183,18 @@ def random_of_call(call: native.Call, runner: Runner, rng: random.Random) -> Cha
 
 
 def one_instruction(base: CallCase, rng: random.Random) -> list[Change]:
-    """A single instruction in place of the program: what the others alone read is then unchecked."""
+    """Return changes that reduce the program to one instruction, so that the others check nothing."""
     address = base.runner._first + rng.randrange(len(base.code)) * ctypes.sizeof(native.Instruction)
     return [(base.call, "program", address), (base.call, "n_instructions", 1)]
 
 
 def old_value(owner: Any, name: Any) -> Any:
-    """What a change takes away."""
+    """Return the value before a change."""
     return getattr(owner, name) if isinstance(name, str) else owner[name]
 
 
 def put(change: Change) -> None:
-    """Make a change."""
+    """Apply a change."""
     owner, name, value = change
     if isinstance(name, str):
         setattr(owner, name, value)
@@ -203,7 +203,7 @@ def put(change: Change) -> None:
 
 
 def outcome(base: CallCase, changes: list[Change]) -> bool:
-    """Whether the call is carried out with these changes, which are taken back afterwards."""
+    """Run the call with these changes, then undo them; return False if the engine refused it."""
     old_values = [(owner, name, old_value(owner, name)) for owner, name, _ in changes]
     try:
         for change in changes:
@@ -218,7 +218,7 @@ def outcome(base: CallCase, changes: list[Change]) -> bool:
 
 
 def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
-    """Carry out or refuse ``n`` calls; how many were what."""
+    """Run ``n`` mutated calls; return how many ran and how many were refused."""
     rng, counts = random.Random(seed), {"done": 0, "refused": 0}
     shapes = [
         ("fp32", "layer", 1, 1),
@@ -237,12 +237,12 @@ def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
             changes = [*one_instruction(base, rng), *changes]
         counts["done" if outcome(base, changes) else "refused"] += 1
     for base in bases:
-        base.run()  # with all changes taken back
+        base.run()  # all changes undone
     return counts
 
 
 def read_out_of_bounds(library: native.Library) -> None:
-    """Tell the engine that the table of embeddings is longer than it is."""
+    """Read out of bounds: claim a larger embedding table than there is."""
     base = build_case(engine_of(library, "fp32", "layer"), 1)
     base.code[0].n_weights *= 2
     base.rows.ids[0] = V
@@ -250,7 +250,7 @@ def read_out_of_bounds(library: native.Library) -> None:
 
 
 def main() -> None:
-    """See above."""
+    """Run the sweep, then read out of bounds."""
     flags, n, seed = json.loads(sys.argv[1])
     try:
         library = native.Library(native.build(flags))
