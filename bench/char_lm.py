@@ -22,13 +22,13 @@ if __name__ == "__main__":
     ours.prepare()
     lock, text = Lock(args.lock), Text.read()
     updates = 20 if args.quick else UPDATES
-    means = [replace(m, updates=20) if args.quick else m for m in (STEP, SCHEDULE, MUON)]
+    setups = [replace(m, updates=20) if args.quick else m for m in (STEP, SCHEDULE, MUON)]
     record, rows = [], []
     for seed in range(args.rounds):
         with lock.held():
             usual = train_plain(text, seed, updates)
         with lock.held():
-            ourselves = train_heedful(text, seed, means[-1])
+            ourselves = train_heedful(text, seed, setups[-1])
         share = ourselves.seconds / usual.seconds
         record.append({"seed": seed, "plain": asdict(usual), "heedful": asdict(ourselves), "share": share})
         figures = (f"{usual.loss:.4f}", f"{usual.seconds:.1f} s", f"{ourselves.loss:.4f}")
@@ -37,12 +37,12 @@ if __name__ == "__main__":
     steps = [
         ["the plain loop", f"{record[0]['plain']['loss']:.4f}", f"{record[0]['plain']['seconds']:.1f} s"]
     ]
-    for each in means:
+    for setup in setups:
         with lock.held():
-            course = train_heedful(text, 0, each)
-        record.append({"means": asdict(each), "course": asdict(course)})
+            outcome = train_heedful(text, 0, setup)
+        record.append({"means": asdict(setup), "course": asdict(outcome)})
         steps.append(
-            [f"{each.name} ({each.updates:,} updates)", f"{course.loss:.4f}", f"{course.seconds:.1f} s"]
+            [f"{setup.name} ({setup.updates:,} updates)", f"{outcome.loss:.4f}", f"{outcome.seconds:.1f} s"]
         )
         log(" ".join(steps[-1]))
     lock.release()

@@ -112,7 +112,7 @@ def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
 
 
 def measure_in_subprocess(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
-    """`looked` in a subprocess."""
+    """Run `measure_explain` in a subprocess."""
     command = [sys.executable, __file__, "--measure", str(run), str(n_tokens), str(out)]
     process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     measurements: dict[str, float] = json.loads(process.stdout)

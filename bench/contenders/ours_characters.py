@@ -52,7 +52,7 @@ SCHEDULE = TrainingSetup("and twice the windows an update, a higher rate that fa
 MUON = TrainingSetup("and Muon", 24, 275, muon=True, peak=0.05, warmup=20)
 
 
-def train_heedful(text: Text, seed: int, means: TrainingSetup = MUON) -> TrainingOutcome:
+def train_heedful(text: Text, seed: int, setup: TrainingSetup = MUON) -> TrainingOutcome:
     """Train the plain loop's model with these settings."""
     from heedful.data.batch import Batch
     from heedful.models.language_model import LanguageModelConfig, build
@@ -83,27 +83,27 @@ def train_heedful(text: Text, seed: int, means: TrainingSetup = MUON) -> Trainin
         len(text.characters),
     )
     step = ModelWithLoss(model.train(), NextToken(), choose_precision("auto", "cpu"))
-    config = MuonConfig(weight_decay=0.1) if means.muon else AdamWConfig(beta2=0.99, weight_decay=0.1)
+    config = MuonConfig(weight_decay=0.1) if setup.muon else AdamWConfig(beta2=0.99, weight_decay=0.1)
     optimizer = build_optimizer(config, model)
     parameters = list(model.parameters())
-    for update in range(means.updates):
-        offsets = rng.integers(len(train) - LENGTH, size=(means.batch, 1))
+    for update in range(setup.updates):
+        offsets = rng.integers(len(train) - LENGTH, size=(setup.batch, 1))
         batch = Batch.windows(train[offsets + np.arange(LENGTH + 1)])
         loss, _ = step(batch, step.counts(batch))
         loss.backward()
         clip(parameters, 1.0, gradient_norm(parameters))
-        set_rate(optimizer, _rate(means, update))
+        set_rate(optimizer, _rate(setup, update))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     seconds = time.perf_counter() - start
     return TrainingOutcome(seconds, _loss(model.eval(), text))
 
 
-def _rate(means: TrainingSetup, update: int) -> float:
+def _rate(setup: TrainingSetup, update: int) -> float:
     """Return the learning rate: linear warm-up, then linear decay to 0; or the plain loop's."""
-    if means.peak is None:
-        return rate(update, means.updates)
-    return means.peak * min((update + 1) / means.warmup, 1.0) * (1 - update / means.updates)
+    if setup.peak is None:
+        return rate(update, setup.updates)
+    return setup.peak * min((update + 1) / setup.warmup, 1.0) * (1 - update / setup.updates)
 
 
 def _loss(model: Any, text: Text) -> float:
