@@ -1,4 +1,4 @@
-"""What every figure of the benchmarks rests on: the work counted, the batches, the turns, the ratios."""
+"""Foundations of the benchmarks: FLOPs, batches, turns and ratios."""
 
 import itertools
 import os
@@ -90,7 +90,7 @@ def no_waiting(monkeypatch):
 
 
 @pytest.mark.full
-def test_everybody_has_one_turn_a_round_on_the_same_batch(no_waiting):
+def test_every_contender_has_one_turn_a_round_on_the_same_batch(no_waiting):
     log = []
     contenders = [contender("peer", name, log) for name in "abc"]
     timings = measure(contenders, rounds=3, warm_up=2, log=lambda text: None)
@@ -123,7 +123,7 @@ def test_a_disturbed_turn_is_taken_again(no_waiting, monkeypatch, busy, turns, d
 
 
 def strangers(folder):
-    """Contenders for processes of their own: one that notes where it works, and two that fail."""
+    """Return contenders for subprocesses: two that record their PID, and two that fail."""
 
     def noting():
         return lambda number: (folder / f"{os.getpid()}-{number}").touch()
@@ -139,9 +139,9 @@ def strangers(folder):
 
 
 @pytest.mark.full
-def test_whoever_is_apart_has_a_process_of_its_own_and_may_fail_there(tmp_path):
-    field = ContenderFactory(strangers, (tmp_path,))
-    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, factory=field, log=lambda text: None)
+def test_contenders_run_in_subprocesses_and_may_fail_there(tmp_path):
+    factory = ContenderFactory(strangers, (tmp_path,))
+    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, factory=factory, log=lambda text: None)
     assert timings["peer, failing"].failure == "ValueError: no such thing"
     assert timings["peer, dying"].failure == "its process ended"
     assert [len(timings[f"peer, {name}"].seconds) for name in "ab"] == [2, 2]
@@ -182,7 +182,7 @@ def test_choosing_by_name():
         choose(contenders, "int8")
 
 
-def test_nobody_needs_what_the_processor_only_emulates():
+def test_bf16_is_left_out_if_it_is_emulated():
     contenders = [replace(contender("peer", name, []), bf16=name == "bf16") for name in ("bf16", "fp32")]
     assert choose(contenders, None, has_bf16=False) == contenders[1:]
     assert choose(contenders, None, has_bf16=True) == contenders
