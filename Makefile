@@ -1,27 +1,27 @@
-# make demo   environment, install, and the main job: train the phrasebook translator, use it, score it
+# make demo   environment, install, and train, use and score the phrasebook translator
 # make check  lint, types, unit tests without the slow ones (3 minutes)
 # make test   environment, lint, types; unit tests, laws, parity, and the command end to end (10 minutes)
 # make test-all  everything: all cases, larger amounts, fresh random examples, other instruction sets (hours)
-# make bench  speed and time to quality, side by side with other libraries (hours; BENCH=--quick: minutes)
+# make bench  speed and time to quality, compared with other libraries (hours; BENCH=--quick: minutes)
 # make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Byte code is kept, whatever the environment says: rewriting the assertions of all tests takes long.
+# Byte code is always written, because rewriting the assertions of all tests is slow.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-all check bench docs lint types format clean
 
-# Made anew when what is to be installed changes. The constraints pin every version.
+# Reinstalled when the dependencies change. The constraints pin every version.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("heedful needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,tensorboard]'
-# Byte code, without which a command starts a second later where Python is told to write none by itself.
+# Compile to byte code, which saves a second per command if Python is configured not to write it.
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-# The peers that heedful is measured against.
+# The libraries that heedful is compared with.
 $(VENV)/bench-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
@@ -53,12 +53,12 @@ format: $(VENV)/installed
 	$(BIN)/ruff format src tests bench docs/hooks.py
 	$(BIN)/ruff check --fix src tests bench docs/hooks.py
 
-# Side by side with peers; the tables go to bench/results. Options: make bench BENCH=--quick
+# Comparison with other libraries; writes tables to bench/results. Options: make bench BENCH=--quick
 BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes predicted alignments explain linear beside_other_work train_gpt2
 bench: $(VENV)/bench-installed
 	set -e; for name in $(BENCHES); do $(BIN)/python bench/$$name.py $(BENCH); done
 
-# The documentation as a site. The lab's pages, which take long, are made anew where the lab has changed.
+# Documentation site. The pages of the lab are slow to build, and rebuilt only if the lab has changed.
 $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@

@@ -1,7 +1,6 @@
-"""Training and translating beside other programs: what is kept of the speed that the machine has alone.
+"""Measure training and translation while other programs run, relative to the speed on an idle machine.
 
-Each contender does the same work in processes of its own, which wait for their turn; other programs are
-busy loops.
+Each contender does the same work in subprocesses, which run in turn; the other programs are busy loops.
 """
 
 import os
@@ -24,7 +23,7 @@ from harness.turns import log
 
 LOADS = (0, 1, 2)
 TURN, QUICK_TURN = 2.0, 0.5
-"""Seconds of a turn, at the speed that a contender has alone."""
+"""Seconds of a turn on an idle machine."""
 
 WARM_UP = 3
 CORES = str(os.cpu_count() or 1)
@@ -37,7 +36,7 @@ TRAINING = {
 }
 TRANSLATING = {name: how for name, how in TRAINING.items() if how[0] == 1}
 OPEN = ExitStack()
-"""What a worker keeps open until it ends."""
+"""Contexts that a worker keeps open until it exits."""
 
 CASES = {
     "Transformer-Tiny (`multi30k-ende-tiny`), target tokens/s": ("train", "multi30k-ende-tiny"),
@@ -50,14 +49,14 @@ CASES = {
 
 
 @dataclass
-class Seat:
-    """A contender at work, in one process or several that train together.
+class ContenderProcesses:
+    """A contender that runs in one process, or in several with data-parallel training.
 
     Args:
-        processes: they are told how many pieces of work to do, and answer with the seconds.
-        tokens: of a piece of work.
-        pieces: in a turn.
-        rates: tokens a second of each turn, by the number of other programs.
+        processes: each reads the number of pieces of work to do, and writes the seconds.
+        tokens: tokens per piece of work.
+        pieces: pieces of work per turn.
+        rates: tokens per second of each turn, by the number of other programs.
     """
 
     processes: list[subprocess.Popen[str]]
@@ -66,12 +65,12 @@ class Seat:
     rates: dict[int, list[float]] = field(default_factory=dict)
 
     def turn(self, pieces: int) -> float:
-        """Seconds of so many pieces of work."""
+        """Run ``pieces`` pieces of work; return the seconds of the slowest process."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(f"{pieces}\n")
             process.stdin.flush()
-        return max(float(_answer(process)) for process in self.processes)
+        return max(float(_read_answer(process)) for process in self.processes)
 
     def close(self) -> None:
         for process in self.processes:
@@ -79,15 +78,17 @@ class Seat:
             process.wait()
 
 
-def seat(kind: str, what: str, n: int, environment: dict[str, str], seconds: float) -> Seat:
-    """Start a contender, warm it up and find how many pieces fill a turn."""
+def start_contender(
+    kind: str, spec: str, n: int, environment: dict[str, str], seconds: float
+) -> ContenderProcesses:
+    """Start and warm up a contender, and determine the pieces of work per turn."""
     shared = {**os.environ, **environment, "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if n > 1:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(sock.getsockname()[1])}
         shared |= {"WORLD_SIZE": str(n), "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-W", "ignore", __file__, "--worker", kind, what]
+    command = [sys.executable, "-W", "ignore", __file__, "--worker", kind, spec]
     processes = [
         subprocess.Popen(
             command,
@@ -98,14 +99,14 @@ def seat(kind: str, what: str, n: int, environment: dict[str, str], seconds: flo
         )
         for rank in range(n)
     ]
-    tokens = [int(_answer(process)) for process in processes]
-    made = Seat(processes, tokens[0])
-    made.turn(WARM_UP)
-    made.pieces = max(1, round(seconds / made.turn(1)))
-    return made
+    tokens = [int(_read_answer(process)) for process in processes]
+    contender = ContenderProcesses(processes, tokens[0])
+    contender.turn(WARM_UP)
+    contender.pieces = max(1, round(seconds / contender.turn(1)))
+    return contender
 
 
-def _answer(process: subprocess.Popen[str]) -> str:
+def _read_answer(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -113,59 +114,59 @@ def _answer(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def measure(case: str, rounds: int, seconds: float) -> dict[str, Seat]:
-    """Let every contender take its turns, alone and beside other programs."""
-    kind, what = CASES[case]
-    contenders = TRAINING if kind == "train" else TRANSLATING
-    seats = {name: seat(kind, what, n, env, seconds) for name, (n, env) in contenders.items()}
+def measure(case: str, rounds: int, seconds: float) -> dict[str, ContenderProcesses]:
+    """Measure every contender in turn, alone and beside other programs."""
+    kind, spec = CASES[case]
+    environments = TRAINING if kind == "train" else TRANSLATING
+    running = {name: start_contender(kind, spec, n, env, seconds) for name, (n, env) in environments.items()}
     busy: list[subprocess.Popen[bytes]] = []
     try:
         for load in LOADS:
             while len(busy) < load:
                 busy.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
             for _ in range(rounds):
-                for each in seats.values():
-                    time.sleep(0.3)  # the threads of the one before fall asleep
-                    pieces = max(1, each.pieces // (1 + load))
-                    rate = pieces * each.tokens / each.turn(pieces)
-                    each.rates.setdefault(load, []).append(rate)
+                for contender in running.values():
+                    time.sleep(0.3)  # until spinning threads of the previous contender sleep
+                    pieces = max(1, contender.pieces // (1 + load))
+                    rate = pieces * contender.tokens / contender.turn(pieces)
+                    contender.rates.setdefault(load, []).append(rate)
             log(f"{case}: beside {load}")
     finally:
         for process in busy:
             process.kill()
             process.wait()
-        for each in seats.values():
-            each.close()
-    return seats
+        for contender in running.values():
+            contender.close()
+    return running
 
 
-def table(case: str, seats: dict[str, Seat]) -> str:
-    """Median rates, and their share of the first contender's rate alone."""
-    alone = statistics.median(next(iter(seats.values())).rates[0])
+def table(case: str, contenders: dict[str, ContenderProcesses]) -> str:
+    """Return a table of median rates, and their share of the first contender's rate alone."""
+    alone = statistics.median(next(iter(contenders.values())).rates[0])
     rows = []
-    for name, each in seats.items():
-        medians = [statistics.median(each.rates[load]) for load in LOADS]
+    for name, contender in contenders.items():
+        medians = [statistics.median(contender.rates[load]) for load in LOADS]
         rows.append([name, *(f"{number(rate)} ({rate / alone:.0%})" for rate in medians)])
     heads = ["contender", "alone", "beside one program", "beside two"]
     return f"## {case}\n\n{grid(heads, rows)}"
 
 
-def worker(kind: str, what: str) -> None:
-    """Do pieces of work as they are asked for on standard input."""
+def worker(kind: str, spec: str) -> None:
+    """Read numbers of pieces of work from standard input, do them, and print the seconds."""
     from contenders.ours import prepare
 
     prepare()
-    tokens, work = {"train": _training, "translate": _translating}[kind](what)
+    tokens, work = {"train": _training_work, "translate": _translating_work}[kind](spec)
     print(tokens, flush=True)
     for line in sys.stdin:
-        begin = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(int(line)):
             work()
-        print(time.perf_counter() - begin, flush=True)
+        print(time.perf_counter() - start, flush=True)
 
 
-def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
-    """Updates of a recipe on made-up data, by all the processes that the environment names."""
+def _training_work(recipe: str) -> tuple[int, Callable[[], Any]]:
+    """Return tokens and work: an update of a recipe on synthetic data, in all processes."""
     import numpy as np
 
     from heedful.data.batch import Batch
@@ -179,10 +180,10 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
     name, *changes = recipe.split()
     read, _ = read_recipe(name, ["training.compile=off", *changes])
     device = OPEN.enter_context(distribution.process_group("cpu"))
-    draw, vocabulary, budget = np.random.default_rng(0), 9_500, read.training.tokens_per_update
+    rng, vocabulary, budget = np.random.default_rng(0), 9_500, read.training.tokens_per_update
     if read.task.kind == "translation":
-        lengths = draw.integers(6, 22, size=(budget // 14, 2))
-        rows = [[draw.integers(10, vocabulary, n).tolist() for n in pair] for pair in lengths]
+        lengths = rng.integers(6, 22, size=(budget // 14, 2))
+        rows = [[rng.integers(10, vocabulary, n).tolist() for n in pair] for pair in lengths]
 
         def make(samples: Sequence[int], epoch: int) -> Batch:
             sides = ([rows[i][side] for i in samples] for side in (0, 1))
@@ -191,7 +192,7 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
         sizes, lengths = [vocabulary, vocabulary], lengths + 1
     else:
         vocabulary, context = 80, read.model.context
-        text = draw.integers(10, vocabulary, size=(budget // context, context + 1))
+        text = rng.integers(10, vocabulary, size=(budget // context, context + 1))
 
         def make(samples: Sequence[int], epoch: int) -> Batch:
             return Batch.windows(text[list(samples)])
@@ -212,8 +213,8 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
     return int(lengths[:, -1].sum()), work
 
 
-def _translating(precision: str) -> tuple[int, Callable[[], Any]]:
-    """Batches of 32 made-up sentences."""
+def _translating_work(precision: str) -> tuple[int, Callable[[], Any]]:
+    """Return tokens and work: translating a batch of 32 synthetic sentences."""
     from contenders import ours
     from contenders.decoding import Job
     from decode import SHAPES
@@ -228,17 +229,17 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker(*sys.argv[2:])
         sys.exit()
-    chosen = options(__doc__, rounds=5)
+    args = options(__doc__, rounds=5)
     sections, record = [], {}
-    for case in (name for name in CASES if re.search(chosen.only or "", name)):
-        seats = measure(case, chosen.rounds, QUICK_TURN if chosen.quick else TURN)
+    for case in (name for name in CASES if re.search(args.only or "", name)):
+        seats = measure(case, args.rounds, QUICK_TURN if args.quick else TURN)
         sections.append(table(case, seats))
         record[case] = {name: each.rates for name, each in seats.items()}
         words = (
-            "Medians, and in brackets the share of what all threads of one process make alone. The other "
+            "Medians, and in brackets the share of the rate of all threads of one process alone. The other "
             "programs are busy loops of equal priority: a fair scheduler leaves two thirds of two cores "
             "beside one of them, and half beside two."
         )
-        # After each, for whoever has no time for all.
+        # After each case, so that an interrupted run keeps the cases so far.
         title = "Beside other work"
-        write("beside_other_work", title, [words, *sections], record, describe(), chosen.out)
+        write("beside_other_work", title, [words, *sections], record, describe(), args.out)

@@ -20,11 +20,11 @@ SHAPES = {
 }
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=7)
-    lock = Lock(chosen.lock)
+    args = options(__doc__, rounds=7)
+    lock = Lock(args.lock)
     tables = []
     for (name, shape), n, (how, beam) in product(SHAPES.items(), (1, 32), (("greedy", 1), ("beam 4", 4))):
         title = f"{name}, {n} sentence{'s' * (n > 1)}, {how}"
-        tables.append(table(title, Job(shape, n, 32, beam), chosen, lock))
-        # After each, for whoever has no time for all.
-        write_tables("decode", "Decoding", tables, describe(chosen.device), chosen.out)
+        tables.append(table(title, Job(shape, n, 32, beam), args, lock))
+        # After each table, so that an interrupted run keeps the tables so far.
+        write_tables("decode", "Decoding", tables, describe(args.device), args.out)

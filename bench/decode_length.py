@@ -1,4 +1,4 @@
-"""The cost of a token as the text grows: one sentence, greedy, Transformer-base, up to 1,024 tokens."""
+"""Measure the cost per token by its position: one sentence, greedy, Transformer-base, up to 1,024 tokens."""
 
 from itertools import pairwise
 
@@ -13,17 +13,17 @@ from harness.turns import Lock
 LENGTHS = (32, 64, 128, 256, 512, 1024)
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=3)
-    lock = Lock(chosen.lock)
+    args = options(__doc__, rounds=3)
+    lock = Lock(args.lock)
     shape = SHAPES["Transformer-base"]
-    taken = {n: seconds(Job(shape, 1, n, 1), chosen, lock) for n in LENGTHS}
+    taken = {n: seconds(Job(shape, 1, n, 1), args, lock) for n in LENGTHS}
     names = [name for name in taken[LENGTHS[0]] if all(name in t for t in taken.values())]
     spans = list(pairwise(LENGTHS))
-    # From the difference of two lengths: the encoder and what is done once cancel out.
+    # Differences between two lengths cancel the encoder and other fixed costs.
     cost = {
         name: [1000 * (taken[b][name] - taken[a][name]) / (b - a) for a, b in spans] for name in names
     }  # fmt: skip
     head = ["milliseconds a token", *(f"{a + 1}–{b}" for a, b in spans), "last over first"]
     rows = [[name, *(f"{ms:.2f}" for ms in each), f"{each[-1] / each[0]:.2f}"] for name, each in cost.items()]
     title = "Decoding: the cost of a token by its position"
-    write("decode_length", title, [grid(head, rows)], taken, describe(chosen.device), chosen.out)
+    write("decode_length", title, [grid(head, rows)], taken, describe(args.device), args.out)

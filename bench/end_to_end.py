@@ -1,7 +1,7 @@
-"""A whole training against its bare steps: Multi30k with data, validation, checkpoints and logging.
+"""Compare a whole training with its bare steps: Multi30k with data, validation, checkpoints and logging.
 
-Both are measured in the same training: what passes between the first forward pass of an update and the
-end of its optimizer's step is bare, everything else is not.
+Both are measured in the same training: a bare step lasts from the start of the first forward pass of an
+update to the end of its optimizer step.
 """
 
 import statistics
@@ -24,25 +24,25 @@ CHANGES = ("training.patience=null", "training.average=0", "schedule.warmup=1")
 
 
 @dataclass
-class Bare:
+class BareSteps:
     """Seconds between the beginning of the forward pass and the end of the optimizer's step."""
 
     updates: list[float] = field(default_factory=list)
-    begun: float | None = None
+    start: float | None = None
 
     def begin(self, *_: Any) -> None:
-        """Called before every forward pass of the step."""
-        self.begun = time.perf_counter()
+        """Record the start; called before every forward pass."""
+        self.start = time.perf_counter()
 
     def end(self, *_: Any) -> None:
-        """Called after every step of the optimizer."""
-        if self.begun is not None:
-            self.updates.append(time.perf_counter() - self.begun)
-        self.begun = None
+        """Record the duration; called after every optimizer step."""
+        if self.start is not None:
+            self.updates.append(time.perf_counter() - self.start)
+        self.start = None
 
 
-def recipe_of(updates: int) -> Any:
-    """Multi30k's, cut to so many updates with two validations."""
+def short_recipe(updates: int) -> Any:
+    """Return the Multi30k recipe, limited to ``updates`` updates with two validations."""
     from heedful.runs.reading import read_recipe
 
     half = max(1, updates // 2)
@@ -51,11 +51,11 @@ def recipe_of(updates: int) -> Any:
     return read_recipe("multi30k-ende-tiny", [*CHANGES, *changes])[0]
 
 
-def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
-    """Train; what was bare, and the events with their times."""
+def train_and_time(recipe: Any, run: Path) -> tuple[BareSteps, list[tuple[Any, float]]]:
+    """Train; return the bare steps, and the events with their times."""
     from heedful.runs import train
 
-    bare, events = Bare(), []
+    bare, events = BareSteps(), []
     build_module, build_optimizer = train.build_module, train.build_optimizer
 
     def watched_step(*arguments: Any) -> Any:
@@ -72,8 +72,8 @@ def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
     train.train_run(
         recipe,
         run,
-        callbacks=lambda made: [
-            *_as_the_command_does(recipe, made),
+        callbacks=lambda run_folder: [
+            *_command_callbacks(recipe, run_folder),
             lambda event: events.append((event, time.perf_counter())),
         ],
         log=log,
@@ -81,18 +81,18 @@ def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
     return bare, events
 
 
-def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
+def _command_callbacks(recipe: Any, run: Any) -> list[Any]:
     from heedful.training.callbacks import JsonLines, Progress
 
     return [JsonLines(run.metrics, recipe.training.log_every), Progress(stream=sys.stderr)]
 
 
-def real_tokens(recipe: Any, run: Path) -> float:
-    """The share of the rectangles that attention works on which real tokens fill, over an epoch."""
+def real_token_share(recipe: Any, run: Path) -> float:
+    """Return the share of real tokens (not padding) in the batches of an epoch."""
     from heedful.artifacts.run_folder import RunFolder
     from heedful.runs.prepare import prepare
 
-    # What the training prepared is read again, not made again.
+    # Reads what the training has prepared already.
     prepared = prepare(recipe, RunFolder(run), log)
     data = prepared.task.training_data(prepared)
     slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in data.epoch(0))
@@ -100,13 +100,13 @@ def real_tokens(recipe: Any, run: Path) -> float:
 
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=1)
+    args = options(__doc__, rounds=1)
     ours.prepare()
-    watch, recipe = Watch(), recipe_of(QUICK if chosen.quick else UPDATES)
+    watch, recipe = Watch(), short_recipe(QUICK if args.quick else UPDATES)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        bare, events = course(recipe, run)
-        share = real_tokens(recipe, run)
+        bare, events = train_and_time(recipe, run)
+        share = real_token_share(recipe, run)
     times = {type(event).__name__: at for event, at in events}
     whole = times["Stopped"] - times["Started"]
     updated = [event for event, _ in events if type(event).__name__ == "Updated"]
@@ -128,4 +128,4 @@ if __name__ == "__main__":
     )
     table = grid(["", "seconds", "share"], [(name, f"{s:.1f}", f"{s / whole:.1%}") for name, s in rows])
     record = {"rows": dict(rows), "tokens": tokens, "real": share, "bare": bare.updates}
-    write("end_to_end", "A whole training and its bare steps", [table, words], record, describe(), chosen.out)
+    write("end_to_end", "A whole training and its bare steps", [table, words], record, describe(), args.out)

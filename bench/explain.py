@@ -1,9 +1,9 @@
-"""Looking inside: what `heedful explain` costs, from the command to the drawn page.
+"""Measure the cost of `heedful explain`, from the command to the rendered page.
 
-The command on a run of the phrasebook, the whole process as people wait for it. Then a page of many weights:
-an encoder of BERT-base's shape with random weights, 12 layers of 12 heads over 512 tokens; a process of its
-own looks and makes the page, and tells its peak memory. The pages are then opened in a headless Chromium, if
-one and its driver are installed: from the beginning of the navigation to the second frame after loading.
+First the command on a run of the phrasebook, the whole process. Then a large explanation: an encoder of
+BERT-base's shape with random weights, 12 layers of 12 heads over 512 tokens; a subprocess computes the
+explanation, writes the page and reports its peak memory. If Chromium and its driver are installed, the pages
+are opened in it: from the start of the navigation to the second frame after loading.
 """
 
 import argparse
@@ -32,23 +32,23 @@ DRAWN = """addEventListener("load", () => requestAnimationFrame(() => requestAni
     () => { window.drawnAfter = performance.now(); })));"""
 
 
-def heedful(*arguments: str) -> float:
-    """Run the command; its seconds."""
-    begin = time.perf_counter()
+def time_command(*arguments: str) -> float:
+    """Run the command; return its seconds."""
+    start = time.perf_counter()
     subprocess.run([sys.executable, "-m", "heedful", *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
-def phrasebook(folder: Path, updates: int) -> Path:
-    """A run of the built-in phrasebook."""
+def train_phrasebook(folder: Path, updates: int) -> Path:
+    """Train on the built-in phrasebook; return the run folder."""
     run = folder / "phrasebook"
     settings = [f"training.{name}={updates}" for name in ("max_updates", "validate_every", "save_every")]
-    heedful("train", "phrasebook-ta", "--out", str(run), "validation.decode=10", *settings)
+    time_command("train", "phrasebook-ta", "--out", str(run), "validation.decode=10", *settings)
     return run
 
 
-def encoder(folder: Path, shape: dict[str, Any]) -> Path:
-    """A classifier with random weights, as training leaves one."""
+def random_encoder(folder: Path, shape: dict[str, Any]) -> Path:
+    """Write the run folder of a classifier with random weights; return its path."""
     import torch
 
     from heedful.artifacts.run_folder import RunFolder, write_json, write_text
@@ -84,8 +84,8 @@ def encoder(folder: Path, shape: dict[str, Any]) -> Path:
     return run.path
 
 
-def looked(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
-    """Look at so many tokens and write the page: seconds of each, MiB at the peak and before."""
+def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
+    """Explain an input of ``n_tokens`` tokens and write the page; return seconds and memory in MiB."""
     from harness.memory import current, peak, reset
     from heedful.explain.capture import explain_input
     from heedful.explain.page import page
@@ -96,31 +96,31 @@ def looked(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     loaded = load(run, device="cpu")
     loaded.predict([text])
     reset()
-    before, begin = current(), time.perf_counter()
-    seen = explain_input(loaded, text)
-    middle = time.perf_counter()
-    out.write_text(page(seen), encoding="utf-8")
+    bytes_before, start = current(), time.perf_counter()
+    explanation = explain_input(loaded, text)
+    explained = time.perf_counter()
+    out.write_text(page(explanation), encoding="utf-8")
     end = time.perf_counter()
     return {
-        "explain_input": middle - begin,
-        "page": end - middle,
-        "weights": sum(each.weights.nbytes for each in seen.maps) / 2**20,
-        "before": before / 2**20,
+        "explain_input": explained - start,
+        "page": end - explained,
+        "weights": sum(each.weights.nbytes for each in explanation.maps) / 2**20,
+        "before": bytes_before / 2**20,
         "peak": peak() / 2**20,
         "size": out.stat().st_size / 2**20,
     }
 
 
-def looked_apart(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
-    """`looked` in a process of its own."""
-    command = [sys.executable, __file__, "--look", str(run), str(n_tokens), str(out)]
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    values: dict[str, float] = json.loads(found.stdout)
-    return values
+def measure_in_subprocess(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
+    """Run `measure_explain` in a subprocess."""
+    command = [sys.executable, __file__, "--measure", str(run), str(n_tokens), str(out)]
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    measurements: dict[str, float] = json.loads(process.stdout)
+    return measurements
 
 
-def driver() -> Any:
-    """The module that drives the browser in the tests; None where it, Chromium or its driver is missing."""
+def browser_driver() -> Any:
+    """Return the browser module of the tests, or None if it, Chromium or its driver is missing."""
     if not DRIVER.exists():
         return None
     spec = importlib.util.spec_from_file_location("browser", DRIVER)
@@ -131,9 +131,9 @@ def driver() -> Any:
     return None if module.missing() else module
 
 
-def drawn(module: Any, page: Path, rounds: int) -> list[float]:
-    """Seconds from opening a page to seeing it, each time in a browser of its own."""
-    found = []
+def drawing_times(module: Any, page: Path, rounds: int) -> list[float]:
+    """Measure the seconds from opening a page to its rendering, each time in a new browser."""
+    times = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             browser = module.Browser(Path(folder))
@@ -141,78 +141,85 @@ def drawn(module: Any, page: Path, rounds: int) -> list[float]:
                 browser.show()
                 browser.devtools("Page.addScriptToEvaluateOnNewDocument", source=DRAWN)
                 browser.open(page.read_text(encoding="utf-8"))
-                while (after := browser.execute("return window.drawnAfter ?? null")) is None:
+                while (milliseconds := browser.execute("return window.drawnAfter ?? null")) is None:
                     time.sleep(0.02)
             finally:
                 browser.close()
-        found.append(after / 1000)
-    return found
+        times.append(milliseconds / 1000)
+    return times
 
 
 def options() -> argparse.Namespace:
-    """Of this script."""
+    """Parse the command-line options."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of small ones: does it run at all?")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round with a small model: check that it runs"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="number of measurements (5)")
     parser.add_argument("--lock", type=Path, help="a file to lock while measuring, on a shared machine")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.rounds = 1
-    return chosen
+    args = parser.parse_args()
+    if args.quick:
+        args.rounds = 1
+    return args
 
 
-def measured(chosen: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
-    """Everything, round by round."""
-    shape, n_tokens, updates = (QUICK, 64, 3) if chosen.quick else (SHAPE, 512, 200)
-    small, large = phrasebook(folder, updates), encoder(folder, shape)
-    found: dict[str, list[float]] = {}
-    lock, out = Lock(chosen.lock), folder / "page.html"
-    for number_of_round in range(1, chosen.rounds + 1):
+def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
+    """Measure everything, round by round."""
+    shape, n_tokens, updates = (QUICK, 64, 3) if args.quick else (SHAPE, 512, 200)
+    small, large = train_phrasebook(folder, updates), random_encoder(folder, shape)
+    measurements: dict[str, list[float]] = {}
+    lock, out = Lock(args.lock), folder / "page.html"
+    for round_number in range(1, args.rounds + 1):
         with lock.held():
-            command = heedful("explain", str(small), SENTENCE, "--out", str(folder / "small.html"))
-            values = looked_apart(large, n_tokens, out)
-        for name, value in {"command": command, **values}.items():
-            found.setdefault(name, []).append(value)
-        log(f"round {number_of_round}: {values}")
-    module = driver()
+            command = time_command("explain", str(small), SENTENCE, "--out", str(folder / "small.html"))
+            explain_measurements = measure_in_subprocess(large, n_tokens, out)
+        for name, measurement in {"command": command, **explain_measurements}.items():
+            measurements.setdefault(name, []).append(measurement)
+        log(f"round {round_number}: {explain_measurements}")
+    module = browser_driver()
     if module is None:
-        log("no Chromium with its driver: nothing is opened")
-        return found
+        log("Chromium or its driver is missing: skipping the rendering times")
+        return measurements
     for name, page in (("opened, small", folder / "small.html"), ("opened, large", out)):
         with lock.held():
-            found[name] = drawn(module, page, chosen.rounds)
-    return found
+            measurements[name] = drawing_times(module, page, args.rounds)
+    return measurements
 
 
 ROWS = {
     "command": ("`heedful explain RUN INPUT --out page.html`, phrasebook", "s"),
-    "opened, small": ("its page, from opening to drawn", "s"),
-    "explain_input": ("looking: the forward pass and all weights", "s"),
-    "page": ("making and writing the page", "s"),
-    "weights": ("all weights in memory", "MiB"),
-    "before": ("memory before looking: the process with the model", "MiB"),
-    "peak": ("memory at the peak", "MiB"),
-    "size": ("the page", "MiB"),
-    "opened, large": ("the page, from opening to drawn", "s"),
+    "opened, small": ("its page: from opening to rendered", "s"),
+    "explain_input": ("`explain_input`: forward pass and all attention weights", "s"),
+    "page": ("creating and writing the page", "s"),
+    "weights": ("attention weights in memory", "MiB"),
+    "before": ("memory before: the process with the model", "MiB"),
+    "peak": ("peak memory", "MiB"),
+    "size": ("size of the page", "MiB"),
+    "opened, large": ("the page: from opening to rendered", "s"),
 }
-"""What is told of each figure, and its unit."""
+"""Label and unit of each measurement."""
 
 
 def main() -> None:
     """Measure, and write the table."""
-    chosen = options()
+    args = options()
     with tempfile.TemporaryDirectory() as folder:
-        found = measured(chosen, Path(folder))
+        measurements = measure(args, Path(folder))
     rows = [
-        [says, f"{number(statistics.median(found[name]))} {unit}", _spread(found[name])]
-        for name, (says, unit) in ROWS.items()
-        if name in found
+        [label, f"{number(statistics.median(measurements[name]))} {unit}", _spread(measurements[name])]
+        for name, (label, unit) in ROWS.items()
+        if name in measurements
     ]
-    size = "2 layers, 64 tokens" if chosen.quick else "12 layers of 12 heads, 512 tokens, BERT-base's shape"
+    size = "2 layers, 64 tokens" if args.quick else "12 layers of 12 heads, 512 tokens, BERT-base's shape"
     parts = [f"From the third row on: {size}.", grid(["what", "median", "spread"], rows)]
     write(
-        "explain", "Looking inside: from the command to the drawn page", parts, found, describe(), chosen.out
+        "explain",
+        "`heedful explain`: from the command to the rendered page",
+        parts,
+        measurements,
+        describe(),
+        args.out,
     )
 
 
@@ -221,9 +228,9 @@ def _spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--look"]:
+    if sys.argv[1:2] == ["--measure"]:
         run, n_tokens, out = sys.argv[2:]
-        print(json.dumps(looked(Path(run), int(n_tokens), Path(out))), flush=True)
+        print(json.dumps(measure_explain(Path(run), int(n_tokens), Path(out))), flush=True)
     else:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         main()

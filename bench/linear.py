@@ -1,7 +1,7 @@
-"""What grows with the length of a text: the time of a piece of work at n, 2 n and 4 n characters or tokens.
+"""Measure how costs grow with the length of a text: time at n, 2 n and 4 n characters or tokens.
 
-Linear work takes the same for each of them, so the last column is near 1; quadratic work shows 4, as Python's
-own normalisation does beside heedful's. The time is the processor's, of one thread.
+For linear work the time per token is constant, so the last column is near 1; for quadratic work it is 4, as
+for the normalisation of Python's ``unicodedata``. The time is CPU time of one thread.
 """
 
 import statistics
@@ -27,12 +27,12 @@ TOKENIZER = train_tokenizer(ByteConfig(kind="byte"), [TEXT])
 
 
 @dataclass(frozen=True)
-class Work:
-    """Something that is done to n characters or tokens.
+class Workload:
+    """Work on n characters or tokens.
 
     Args:
-        n: the shortest length.
-        begin: makes the input of a length, which is not timed, and the work to be timed.
+        n: shortest length.
+        begin: creates the input of a length (not timed), and returns the work to be timed.
     """
 
     n: int
@@ -42,7 +42,7 @@ class Work:
 def normalising(
     signs: str, function: Callable[[str], str] = lambda text: normalised(text, "nfkc")
 ) -> Callable[[int], Callable[[], object]]:
-    """NFKC of a text that repeats the signs."""
+    """Normalise (NFKC) a text that repeats ``signs``."""
 
     def begin(n: int) -> Callable[[], object]:
         text = "a" + signs * (n // len(signs))
@@ -51,8 +51,8 @@ def normalising(
     return begin
 
 
-def streaming(spelling: Detokenizer) -> Callable[[int], Callable[[], object]]:
-    """The text of an answer, told while its tokens come."""
+def streaming(spelling: Spelling) -> Callable[[int], Callable[[], object]]:
+    """Decode an answer incrementally, token by token."""
 
     def begin(n: int) -> Callable[[], object]:
         ids = (TOKENIZER.encode(TEXT) * n)[:n]
@@ -69,7 +69,7 @@ def streaming(spelling: Detokenizer) -> Callable[[int], Callable[[], object]]:
 
 
 def remembering(n: int) -> Callable[[], object]:
-    """What a language model with a sliding context keeps of a sequence."""
+    """Update the state of a sequence in a language model with a sliding context."""
 
     def work() -> None:
         tail = SequenceTail((2,), 1)
@@ -81,46 +81,46 @@ def remembering(n: int) -> Callable[[], object]:
     return work
 
 
-def works() -> dict[str, Work]:
-    """All that is measured."""
+def workloads() -> dict[str, Workload]:
+    """Return all workloads by name."""
     moses = PreprocessingConfig(moses="en")
     stops = Stops(TOKENIZER, ("the end", "\n\n"))
     plain = Detokenizer(TOKENIZER, str, str, is_local=True)
     stopping = Detokenizer(TOKENIZER, stops.before, stops.certain, is_local=True)
     detokenised = Detokenizer(TOKENIZER, moses.undo, moses.certain)
     return {
-        "normalise marks of two classes in turn": Work(100_000, normalising("\u0301\u0316")),
-        "the same, by unicodedata": Work(
+        "normalise marks of two classes in turn": Workload(100_000, normalising("\u0301\u0316")),
+        "the same, by unicodedata": Workload(
             5_000, normalising("\u0301\u0316", lambda text: unicodedata.normalize("NFKC", text))
         ),
-        "normalise marks made of marks": Work(100_000, normalising("\u0344\u0316")),
-        "normalise sentences": Work(2_000_000, normalising(TEXT)),
-        "stream bytes": Work(20_000, streaming(plain)),
-        "stream bytes with stop strings": Work(20_000, streaming(stopping)),
-        "stream bytes of Moses tokens": Work(10_000, streaming(detokenised)),
-        "remember a sequence with a sliding context": Work(20_000, remembering),
+        "normalise marks made of marks": Workload(100_000, normalising("\u0344\u0316")),
+        "normalise sentences": Workload(2_000_000, normalising(TEXT)),
+        "stream bytes": Workload(20_000, streaming(plain)),
+        "stream bytes with stop strings": Workload(20_000, streaming(stopping)),
+        "stream bytes of Moses tokens": Workload(10_000, streaming(detokenised)),
+        "remember a sequence with a sliding context": Workload(20_000, remembering),
     }
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long it takes once."""
-    begin = time.process_time()
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of one call."""
+    start = time.process_time()
     work()
-    return time.process_time() - begin
+    return time.process_time() - start
 
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=5)
+    args = options(__doc__, rounds=5)
     rows, record = [], {}
-    for name, work in works().items():
+    for name, work in workloads().items():
         log(name)
-        n = work.n // 20 if chosen.quick else work.n
+        n = work.n // 20 if args.quick else work.n
         ready = [work.begin(n * factor) for factor in FACTORS]
-        rounds = [[seconds(each) for each in ready] for _ in range(chosen.rounds)]
+        rounds = [[cpu_seconds(each) for each in ready] for _ in range(args.rounds)]
         taken = [statistics.median(column) for column in zip(*rounds, strict=True)]
         growth = statistics.median(last / first for first, *_, last in rounds) / FACTORS[-1]
         record[name] = {"n": n, "seconds": rounds}
         each = [f"{1e9 * t / (n * factor):,.0f}" for t, factor in zip(taken, FACTORS, strict=True)]
         rows.append([name, f"{n:,}", *each, number(growth)])
     head = ["work", "n", *(f"ns each at {f} n" for f in FACTORS), "last over first"]
-    write("linear", "Costs by length", [grid(head, rows)], record, describe("cpu"), chosen.out)
+    write("linear", "Costs by length", [grid(head, rows)], record, describe("cpu"), args.out)

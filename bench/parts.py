@@ -1,4 +1,4 @@
-"""The choices inside heedful: attention kernels by length and type, the loss, dropout.
+"""Compare implementations inside heedful: attention kernels by length and type, the loss, dropout.
 
 Forward and backward, median milliseconds over the rounds, taken in turn.
 """
@@ -24,7 +24,7 @@ LOSS = ((1521, 128, 10_000), (1159, 512, 10_000), (4096, 384, 10_000))
 
 
 def attention(length: int, dtype: torch.dtype, kernel: Any) -> Callable[[], Callable[[int], None]]:
-    """Causal attention of as many sequences as make ``TOKENS`` tokens."""
+    """Causal attention over sequences of ``length``, ``TOKENS`` tokens in total."""
 
     def build() -> Callable[[int], None]:
         from heedful.nn.attention.kernels import attend
@@ -39,11 +39,11 @@ def attention(length: int, dtype: torch.dtype, kernel: Any) -> Callable[[], Call
         shape = (rows, length, HEADS, D_K)  # as projections leave it: heads are views
         q, k, v = (torch.randn(shape, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3))
         probe = torch.randn(rows, HEADS, length, D_K, dtype=dtype)
-        parts = {"dropout": Dropout(0.0), "scores_tap": Tap(), "weights_tap": Tap()}
+        modules = {"dropout": Dropout(0.0), "scores_tap": Tap(), "weights_tap": Tap()}
 
         def work(number: int) -> None:
-            seen = Visibility.of(layout, layout, causal=True)
-            out = attend(q, k, v, seen, ScaledDotScore(), kernel=kernel, **parts)  # type: ignore[arg-type]
+            visibility = Visibility.of(layout, layout, causal=True)
+            out = attend(q, k, v, visibility, ScaledDotScore(), kernel=kernel, **modules)  # type: ignore[arg-type]
             torch.autograd.grad(out, (q, k, v), probe)
 
         return work
@@ -75,18 +75,18 @@ def loss(size: tuple[int, int, int], dtype: torch.dtype, fused: bool) -> Callabl
     return build
 
 
-def dropout(dtype: torch.dtype, own: bool) -> Callable[[], Callable[[int], None]]:
-    """2048 × 128 numbers."""
+def dropout(dtype: torch.dtype, ours: bool) -> Callable[[], Callable[[int], None]]:
+    """Dropout of a 2048 × 128 tensor, by heedful if ``ours``, else by torch."""
 
     def build() -> Callable[[int], None]:
         from heedful.nn.dropout import Dropout
 
         x = torch.randn(2048, 128, dtype=dtype, requires_grad=True)
         probe = torch.randn_like(x)
-        part = Dropout(0.1) if own else nn.Dropout(0.1)
+        module = Dropout(0.1) if ours else nn.Dropout(0.1)
 
         def work(number: int) -> None:
-            torch.autograd.grad(part(x), x, probe)
+            torch.autograd.grad(module(x), x, probe)
 
         return work
 
@@ -98,12 +98,12 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _table(
-    rows: dict[str, dict[str, Callable[[], Callable[[int], None]]]], chosen: argparse.Namespace, lock: Lock
+    rows: dict[str, dict[str, Callable[[], Callable[[int], None]]]], args: argparse.Namespace, lock: Lock
 ) -> tuple[str, dict[str, dict[str, float]]]:
     tables: dict[str, dict[str, float]] = {}
     for title, columns in rows.items():
         contenders = [Contender("heedful", name, build) for name, build in columns.items()]
-        timings = measure(contenders, rounds=chosen.rounds, patience=chosen.patience, lock=lock)
+        timings = measure(contenders, rounds=args.rounds, patience=args.patience, lock=lock)
         tables[title] = {
             c.setting: 1e3 * statistics.median(timings[c.name].seconds) for c in contenders
         }  # fmt: skip
@@ -112,11 +112,11 @@ def _table(
 
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=5)
+    args = options(__doc__, rounds=5)
     ours.prepare()
-    lock = Lock(chosen.lock)
+    lock = Lock(args.lock)
     types = (torch.float32, torch.bfloat16) if has_bf16("cpu") else (torch.float32,)
-    lengths = LENGTHS[:2] if chosen.quick else LENGTHS
+    lengths = LENGTHS[:2] if args.quick else LENGTHS
     kernels = {
         f"{length} tokens, {_name(dtype)}": {
             name: attention(length, dtype, name) for name in ("explicit", "products", "fused")
@@ -129,7 +129,7 @@ if __name__ == "__main__":
             "whole logits": loss((n, d, v), dtype, False),
             "fused, in chunks": loss((n, d, v), dtype, True),
         }
-        for n, d, v in (LOSS[:1] if chosen.quick else LOSS)
+        for n, d, v in (LOSS[:1] if args.quick else LOSS)
         for dtype in types
     }
     drops = {
@@ -137,11 +137,11 @@ if __name__ == "__main__":
     }
     sections, record = [], {}
     for title, rows in (
-        (f"Causal attention, {HEADS} heads of {D_K}, {TOKENS} tokens in all", kernels),
+        (f"Causal attention, {HEADS} heads of {D_K}, {TOKENS} tokens in total", kernels),
         ("Output layer and loss, tokens × d_model → vocabulary", losses),
         ("Dropout of 2048 × 128", drops),
     ):
-        text, record[title] = _table(rows, chosen, lock)
+        text, record[title] = _table(rows, args, lock)
         sections.append(f"## {title}: ms\n\n{text}")
     lock.release()
-    write("parts", "Inside heedful: kernels, loss, dropout", sections, record, describe(), chosen.out)
+    write("parts", "Inside heedful: kernels, loss, dropout", sections, record, describe(), args.out)

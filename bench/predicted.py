@@ -43,7 +43,7 @@ GRID = (  # context, layers, vocabulary, d_model, dropout
 TOKENS, GRID_UPDATES = 4096, 6
 
 
-def predicted(name: str) -> dict[str, Any]:
+def predict_timing(name: str) -> dict[str, Any]:
     """Return the part ``timing`` of the JSON of ``describe --time``."""
     command = [sys.executable, "-m", "heedful", "describe", name, "--time", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -51,7 +51,7 @@ def predicted(name: str) -> dict[str, Any]:
     return timing
 
 
-def trained(name: str, compiled: bool, run: Path, updates: int) -> tuple[float, int]:
+def measure_training(name: str, compiled: bool, run: Path, updates: int) -> tuple[float, int]:
     """Train, and return the median seconds of an update and the peak bytes of the process."""
     limits = {"max_updates": updates, "validate_every": 10**6, "save_every": 10**6, "average": 0}
     limits |= {"patience": "null", "compile": "on" if compiled else "off"}
@@ -130,12 +130,12 @@ def cell(overrides: list[str]) -> None:
         update()
     assert profiler.profiler is not None
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    now = most = 0
+    current = highest = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
+        current += event.nbytes()
+        highest = max(highest, current)
     states = (x.nbytes for state in optimizer.state.values() for x in state.values() if torch.is_tensor(x))
-    allocated = most + sum(x.nbytes for x in (*model.parameters(), *model.buffers())) + sum(states)
+    allocated = highest + sum(x.nbytes for x in (*model.parameters(), *model.buffers())) + sum(states)
     print(json.dumps({"allocated": allocated / MIB, "resident": resident / MIB}))
 
 
@@ -170,15 +170,15 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
         print(memory_table())
         sys.exit()
-    chosen = options(__doc__, rounds=1)
-    updates = QUICK if chosen.quick else UPDATES
+    args = options(__doc__, rounds=1)
+    updates = QUICK if args.quick else UPDATES
     watch, rows, record = Watch(), [], {}
     for name in CASES:
         log(f"{name}: predicting")
-        timing = predicted(name)
+        timing = predict_timing(name)
         log(f"{name}: training")
         with tempfile.TemporaryDirectory() as folder:
-            seconds, memory = trained(name, timing["compiled"], Path(folder) / "run", updates)
+            seconds, memory = measure_training(name, timing["compiled"], Path(folder) / "run", updates)
         time_ratio, memory_ratio = timing["seconds"] / seconds, timing["process"] / memory
         record[name] = {"predicted": timing, "seconds": seconds, "memory": memory}
         rows.append(
@@ -195,9 +195,9 @@ if __name__ == "__main__":
         log(" ".join(rows[-1]))
     heads = ["recipe", "seconds predicted", "measured", "off by", "MiB predicted", "measured", "off by"]
     words = (
-        f"The median of {updates - WARM if updates > WARM else updates} updates of a real training, on its "
-        "own data, and its process at the peak, with Python, torch and what compiling takes. Other processes "
-        f"used {watch.others():.2f} cores meanwhile."
+        f"Median of {updates - WARM if updates > WARM else updates} updates of a real training on its "
+        "own data, and the peak memory of its process, including Python, torch and compilation. "
+        f"Other processes used {watch.others():.2f} cores meanwhile."
     )
-    title = "What is predicted of a training, and what it takes"
-    write("predicted", title, [grid(heads, rows), words], record, describe(), chosen.out)
+    title = "Training: predicted and measured time and memory"
+    write("predicted", title, [grid(heads, rows), words], record, describe(), args.out)

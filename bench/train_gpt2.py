@@ -14,9 +14,9 @@ SHAPE = Shape(
 )
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=7)
+    args = options(__doc__, rounds=7)
     if torch.cuda.is_available():
-        chosen.device = "cuda"
-        run(claim("train_gpt2", TITLE, SHAPE), chosen)
+        args.device = "cuda"
+        run(claim("train_gpt2", TITLE, SHAPE), args)
     else:
-        write("train_gpt2", TITLE, ["Not yet measured: there was no GPU."], None, describe(), chosen.out)
+        write("train_gpt2", TITLE, ["Not yet measured: there was no GPU."], None, describe(), args.out)

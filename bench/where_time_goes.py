@@ -1,6 +1,6 @@
-"""Where the time of heedful's training step goes, and how fast it were if only its products took time.
+"""Profile heedful's training step by kind of operation, and bound its speed by its matrix products.
 
-Eager, for a compiled step hides its parts; at the precision that heedful chooses here; no dropout.
+Eager, because a compiled step fuses operations; at the precision that heedful selects; without dropout.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ OUTSIDE = "between operations: Python, autograd"
 
 
 def kind_of(name: str) -> str:
-    """The kind of an operation of torch's, by its name."""
+    """Return the kind of a torch operation by its name."""
     if not name.startswith("aten::"):
         return OUTSIDE
     bare = name.removeprefix("aten::").lstrip("_")
@@ -46,20 +46,20 @@ def kind_of(name: str) -> str:
 
 
 def milliseconds(work: Any) -> dict[str, float]:
-    """Of a step, by kind."""
-    for each in range(STEPS):
-        work(each)
-    with profile(activities=[ProfilerActivity.CPU]) as found:
-        for each in range(STEPS):
-            work(each)
-    taken: dict[str, float] = defaultdict(float)
-    for event in found.key_averages():
-        taken[kind_of(event.key)] += event.self_cpu_time_total / 1000 / STEPS
-    return dict(taken)
+    """Return the milliseconds of a step by kind of operation."""
+    for step in range(STEPS):
+        work(step)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for step in range(STEPS):
+            work(step)
+    durations: dict[str, float] = defaultdict(float)
+    for event in profiler.key_averages():
+        durations[kind_of(event.key)] += event.self_cpu_time_total / 1000 / STEPS
+    return dict(durations)
 
 
 if __name__ == "__main__":
-    chosen = options(__doc__, rounds=1)
+    args = options(__doc__, rounds=1)
     ours.prepare()
     from heedful.training.fast_paths import choose_precision
 
@@ -95,5 +95,5 @@ if __name__ == "__main__":
         [table],
         record,
         describe(),
-        chosen.out,
+        args.out,
     )

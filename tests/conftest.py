@@ -1,4 +1,4 @@
-"""Shapes and types of the blocks are checked at run time in every test."""
+"""Options and fixtures of all tests; shapes and types of the blocks are checked at run time."""
 
 from jaxtyping import install_import_hook
 
@@ -14,8 +14,8 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-# How long something takes is never a reason to fail. `make test` draws the same examples each time, so a
-# failure has a cause in the change; the whole sweep draws fresh ones and keeps a failure in `.hypothesis`.
+# No deadline: slow examples do not fail. `make test` draws the same examples each time, so a failure is
+# caused by the change; the whole sweep draws fresh ones and keeps failures in `.hypothesis`.
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="the whole sweep: tests marked `full`, larger amounts"
     )
-    parser.addoption("--seed", type=int, help="of attacks; without it 0, or a fresh one with --full")
+    parser.addoption("--seed", type=int, help="seed of attacks; default 0, or a fresh one with --full")
     parser.addoption("--threads", type=int, default=1, help="threads of torch")
 
 
@@ -35,20 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
-        left_out = [item for item in items if item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=left_out)
+        deselected = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 @pytest.fixture(scope="session")
 def amount(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
-    """``amount(bounded, full)``: how many trials a sweep makes in `make test`, and with ``--full``."""
+    """Return ``amount(bounded, full)``: the number of trials in `make test`, and with ``--full``."""
     full = request.config.getoption("--full")
     return lambda bounded, whole: whole if full else bounded
 
 
 def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:
-    """A run as training leaves it, with random weights far from their first ones."""
+    """Write a run folder as training does, with perturbed initial weights; return its path."""
     from heedful.artifacts.run_folder import RunFolder, write_json, write_text
     from heedful.data.sources import LocatedRow, Location
     from heedful.recipes.trees import Mark, Tree
@@ -60,31 +60,31 @@ def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, st
     columns = dict.fromkeys(rows[0], "x")
     data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}
     tree = {"data": data, "training": {"max_updates": 1}, **recipe}
-    read = recipe_from(Tree.of(tree, Mark("here")))
-    task, run = task_for(read), RunFolder(folder)
-    task.fit_processor(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
+    parsed = recipe_from(Tree.of(tree, Mark("here")))
+    task, run = task_for(parsed), RunFolder(folder)
+    task.fit(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     folder.mkdir(parents=True)
     write_json(run.environment, {})
-    write_text(run.recipe, dump_yaml(read.model_dump(mode="json")))
+    write_text(run.recipe, dump_yaml(parsed.model_dump(mode="json")))
     task.save(run)
     torch.manual_seed(3)
     model = task.build_model()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
-    seal(run, read, model, {})
+    seal(run, parsed, model, {})
     return folder
 
 
 @pytest.fixture(scope="session")
 def make_run() -> Callable[..., Path]:
-    """See `_run`."""
+    """Return `_run`."""
     return _run
 
 
 @pytest.fixture(scope="session")
 def published() -> Callable[[str, Any], None]:
-    """Holds a value, as it comes out of JSON, against a published schema, which may refer to others."""
+    """Return ``check(name, value)``, which validates a JSON value against a published schema."""
     import json
 
     from jsonschema import Draft202012Validator
@@ -92,11 +92,11 @@ def published() -> Callable[[str, Any], None]:
 
     folder = Path(__file__).parents[1] / "docs" / "schemas"
     schemas = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
-    pairs = [(name, Resource.from_contents(each)) for name, each in schemas.items()]
+    pairs = [(name, Resource.from_contents(schema)) for name, schema in schemas.items()]
     registry = Registry().with_resources(pairs)
 
     def check(name: str, value: Any) -> None:
-        plain = json.loads(json.dumps(value, allow_nan=False))
-        Draft202012Validator(schemas[f"{name}.schema.json"], registry=registry).validate(plain)
+        json_value = json.loads(json.dumps(value, allow_nan=False))
+        Draft202012Validator(schemas[f"{name}.schema.json"], registry=registry).validate(json_value)
 
     return check

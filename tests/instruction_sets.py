@@ -1,10 +1,10 @@
 """Run unit tests, laws and parity under other instruction sets and numbers of threads.
 
-    python tests/instruction_sets.py            all of them, one after the other (an hour or two)
-    python tests/instruction_sets.py avx2       those whose name has "avx2"
-    python tests/instruction_sets.py -- -k law  with further arguments for pytest
+    python tests/instruction_sets.py            all settings, one after the other (an hour or two)
+    python tests/instruction_sets.py avx2       settings with "avx2" in their name
+    python tests/instruction_sets.py -- -k law  with additional pytest arguments
 
-The last line says which failed; the exit status is 1 then.
+The last line lists the settings that failed; the exit status is then 1.
 """
 
 import os
@@ -24,26 +24,36 @@ SETTINGS: dict[str, tuple[dict[str, str], int]] = {
 }
 
 
-def passes(name: str, more: list[str]) -> bool:
-    """Whether the tests pass under a setting."""
+def passes(name: str, pytest_arguments: list[str]) -> bool:
+    """Return whether the tests pass under a setting."""
     variables, threads = SETTINGS[name]
     print(f"== {name}", flush=True)
-    pytest = [sys.executable, "-m", "pytest", "--timeout", "1200", "--threads", str(threads), *more]
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--timeout",
+        "1200",
+        "--threads",
+        str(threads),
+        *pytest_arguments,
+    ]
     environment = {**os.environ, **variables, "OMP_NUM_THREADS": str(threads)}
     return subprocess.run([*pytest, *FOLDERS], cwd=ROOT, env=environment, check=False).returncode == 0
 
 
 def main() -> int:
-    """Run the settings that were asked for."""
-    given = sys.argv[1:]
-    cut = given.index("--") if "--" in given else len(given)
-    wanted, more = given[:cut], given[cut + 1 :]
-    chosen = [name for name in SETTINGS if all(word in name for word in wanted)]
-    failed = [name for name in chosen if not passes(name, more)]
+    """Run the selected settings."""
+    arguments = sys.argv[1:]
+    separator = arguments.index("--") if "--" in arguments else len(arguments)
+    words, pytest_arguments = arguments[:separator], arguments[separator + 1 :]
+    settings = [name for name in SETTINGS if all(word in name for word in words)]
+    failed = [name for name in settings if not passes(name, pytest_arguments)]
     print(
-        f"{len(chosen) - len(failed)} of {len(chosen)} settings passed" + "".join(f"\n  {n}" for n in failed)
+        f"{len(settings) - len(failed)} of {len(settings)} settings passed"
+        + "".join(f"\n  {n}" for n in failed)
     )
-    return 1 if failed or not chosen else 0
+    return 1 if failed or not settings else 0
 
 
 if __name__ == "__main__":

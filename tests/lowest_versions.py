@@ -1,11 +1,11 @@
 """Run the tests with the lowest versions of direct dependencies that ``pyproject.toml`` allows.
 
     python tests/lowest_versions.py                          in a temporary environment (half an hour)
-    python tests/lowest_versions.py --environment ENV        in one that is kept and used again
+    python tests/lowest_versions.py --environment ENV        in a persistent environment
     python tests/lowest_versions.py -- tests/unit -k explain with other arguments for pytest
 
-torch stays at the version of ``constraints.txt``, whose build for CPUs is small. What the dependencies
-depend on themselves is as new as they allow. The exit status is that of pytest.
+torch stays at the version of ``constraints.txt``, which has a small CPU build. Indirect dependencies are as
+new as allowed. The exit status is that of pytest.
 """
 
 import argparse
@@ -25,36 +25,39 @@ KEPT = "torch"
 
 
 def requirements() -> Iterator[Requirement]:
-    """What is installed directly: dependencies, and those of `EXTRAS`."""
+    """Yield the direct dependencies, including those of `EXTRAS`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *(each for name in EXTRAS for each in extras[name])):
+    for text in (
+        *project["dependencies"],
+        *(requirement_text for name in EXTRAS for requirement_text in extras[name]),
+    ):
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate():
             yield requirement
 
 
 def lowest(requirement: Requirement) -> str:
-    """The lower bound of a requirement.
+    """Return the lower bound of a requirement.
 
     Raises:
-        ValueError: it has none.
+        ValueError: The requirement has no lower bound.
     """
-    for each in requirement.specifier:
-        if each.operator == ">=":
-            return each.version
+    for specifier in requirement.specifier:
+        if specifier.operator == ">=":
+            return specifier.version
     raise ValueError(f"{requirement.name}: expected a lower bound in pyproject.toml")
 
 
 def pins() -> list[str]:
-    """A line for pip for each direct dependency; the higher bound where two extras name the same one."""
+    """Return a pip pin per direct dependency; if two extras name the same one, the higher bound."""
     constrained = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    kept = [line for line in constrained if line.startswith(f"{KEPT}==")]
+    torch_pin = [line for line in constrained if line.startswith(f"{KEPT}==")]
     bounds: dict[str, list[str]] = {}
-    for each in requirements():
-        if each.name != KEPT:
-            bounds.setdefault(each.name, []).append(lowest(each))
-    return kept + [f"{name}=={max(found, key=_numbers)}" for name, found in bounds.items()]
+    for requirement in requirements():
+        if requirement.name != KEPT:
+            bounds.setdefault(requirement.name, []).append(lowest(requirement))
+    return torch_pin + [f"{name}=={max(versions, key=_numbers)}" for name, versions in bounds.items()]
 
 
 def _numbers(version: str) -> list[int]:
@@ -62,27 +65,27 @@ def _numbers(version: str) -> list[int]:
 
 
 def installed(environment: Path) -> Path:
-    """Make the environment, and return its Python."""
+    """Create the environment, and return its Python."""
     python = environment / "bin" / "python"
     if not python.exists():
         venv.create(environment, with_pip=True)
     (environment / "lowest.txt").write_text("\n".join(pins()) + "\n", encoding="utf-8")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    wanted = f"{ROOT}[{','.join(EXTRAS)}]"
-    subprocess.run([*pip, "-c", environment / "lowest.txt", "-e", wanted], check=True)
+    project = f"{ROOT}[{','.join(EXTRAS)}]"
+    subprocess.run([*pip, "-c", environment / "lowest.txt", "-e", project], check=True)
     print("\n".join(pins()), flush=True)
     return python
 
 
 def main() -> int:
-    """Install, and run the tests."""
+    """Install the lowest versions, and run the tests."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--environment", type=Path, help="a folder for it")
+    parser.add_argument("--environment", type=Path, help="folder of the environment")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        python = installed((asked.environment or Path(temporary)).absolute())
-        arguments = asked.pytest or ["-n", "2", "--dist", "loadfile"]
+        python = installed((args.environment or Path(temporary)).absolute())
+        arguments = args.pytest or ["-n", "2", "--dist", "loadfile"]
         return subprocess.run([python, "-m", "pytest", *arguments], cwd=ROOT, check=False).returncode
 
 

@@ -1,10 +1,10 @@
-"""Break the sources in one small place at a time, and check that the tests of `make test` fail.
+"""Mutation testing: change the sources in one place at a time, and check that `make test` fails.
 
-    python tests/mutants.py                 48 mutants (hours: one that survives runs all tests)
+    python tests/mutants.py                 48 mutants (hours: a surviving mutant runs all tests)
     python tests/mutants.py --list          only list them
     python tests/mutants.py --stages 2      leave out the last stage
-    python tests/mutants.py --seed 7 --packages lab nn          other mutants, of two packages
-    python tests/mutants.py --only 3 17 --tests tests/unit/nn   two of them, against some tests
+    python tests/mutants.py --seed 7 --packages lab nn          other mutants, from two packages
+    python tests/mutants.py --only 3 17 --tests tests/unit/nn   two mutants, against some tests
 
 A mutant changes one operator, constant, condition, result or statement of one function. Its tests run in
 stages until one fails: the tests of its module; then unit tests of its package, laws and parity; then all.
@@ -37,13 +37,13 @@ SWAPS = {a: b for own, other in (*PAIRS, ("+", "-"), ("*", "/")) for a, b in ((o
 OPERATOR = re.compile("|".join(re.escape(each) for each in sorted(SWAPS, key=len, reverse=True)))
 CALCULATIONS = ast.Add | ast.Sub | ast.Mult | ast.Div
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-APART = FUNCTIONS | ast.ClassDef | ast.Raise | ast.JoinedStr  # looked through by themselves, or messages
+APART = FUNCTIONS | ast.ClassDef | ast.Raise | ast.JoinedStr  # visited separately, or messages
 MESSAGES = ("if TYPE_CHECKING", "logging.", "logger.", "warnings.")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file, the kind of syntax that is changed, and what stands instead of its bytes from start to end."""
+    """A change of a file: ``new`` replaces the bytes from start to end, a node of syntax ``kind``."""
 
     path: Path
     kind: str
@@ -52,7 +52,7 @@ class Mutant:
     new: str
 
     def applied(self) -> bytes:
-        """The changed file."""
+        """Return the changed file."""
         text = (ROOT / self.path).read_bytes()
         return text[: self.start] + self.new.encode() + text[self.end :]
 
@@ -64,7 +64,7 @@ class Mutant:
 
 
 def mutants_of(path: Path) -> Iterator[list[Mutant]]:
-    """All mutants of each function of a file."""
+    """Yield all mutants of each function of a file."""
     text = (ROOT / path).read_bytes()
     starts = [0, *(match.end() for match in re.finditer(b"\n", text))]
 
@@ -75,8 +75,8 @@ def mutants_of(path: Path) -> Iterator[list[Mutant]]:
     def between(*operands: ast.expr) -> Iterator[tuple[int, int, str]]:
         for left, right in pairwise(operands):
             first, last = span(left)[1], span(right)[0]
-            if found := OPERATOR.search(text[first:last].decode()):
-                yield first + found.start(), first + found.end(), SWAPS[found[0]]
+            if operator := OPERATOR.search(text[first:last].decode()):
+                yield first + operator.start(), first + operator.end(), SWAPS[operator[0]]
 
     def changes(node: ast.AST) -> Iterator[tuple[int, int, str]]:
         match node:
@@ -112,26 +112,30 @@ def mutants_of(path: Path) -> Iterator[list[Mutant]]:
             yield [*chain.from_iterable(map(walk, (*defaults, *function.body)))]
 
 
-def drawn(asked: argparse.Namespace) -> list[Mutant]:
-    """Mutants of random kinds in random functions: two in each package, the others anywhere."""
+def drawn(args: argparse.Namespace) -> list[Mutant]:
+    """Sample mutants of random kinds in random functions: two in each package, the others anywhere."""
     by_package: dict[str, list[list[Mutant]]] = {}
     for path in sorted(path.relative_to(ROOT) for path in (ROOT / PACKAGE).glob("*/**/*.py")):
-        if path.parts[2] in (asked.packages or path.parts):
+        if path.parts[2] in (args.packages or path.parts):
             by_package.setdefault(path.parts[2], []).extend(filter(None, mutants_of(path)))
     pools = [pool for pool in by_package.values() if pool] * 2
-    pools += [[*chain.from_iterable(by_package.values())]] * asked.count
-    generator, chosen = random.Random(asked.seed), list[Mutant]()
-    while len(chosen) < asked.count:
+    pools += [[*chain.from_iterable(by_package.values())]] * args.count
+    generator, chosen = random.Random(args.seed), list[Mutant]()
+    while len(chosen) < args.count:
         pool = pools[len(chosen)]
-        kind = generator.choice(sorted({each.kind for function in pool for each in function}))
-        suitable = [own for each in pool if (own := [mutant for mutant in each if mutant.kind == kind])]
+        kind = generator.choice(sorted({mutant.kind for function in pool for mutant in function}))
+        suitable = [
+            same_kind
+            for mutants in pool
+            if (same_kind := [mutant for mutant in mutants if mutant.kind == kind])
+        ]
         mutant = generator.choice(generator.choice(suitable))
         chosen += [mutant] if mutant not in chosen else []
-    return sorted(chosen, key=lambda each: (each.path, each.start))
+    return sorted(chosen, key=lambda mutant: (mutant.path, mutant.start))
 
 
 def stages(mutant: Mutant) -> list[list[str]]:
-    """Files of tests: those of the module; those of its package, laws and parity; all others."""
+    """Return test files by stage: of the module; of its package, laws and parity; all others."""
     package, *folders, name = mutant.path.relative_to(PACKAGE).with_suffix("").parts
     module = r"\.".join(["heedful", package, *folders])
     imports = re.compile(rf"{module}\.{name}\b|from {module} import .*\b{name}\b")
@@ -146,53 +150,55 @@ def stages(mutant: Mutant) -> list[list[str]]:
         near = path.is_relative_to(Path("tests", "unit", package))
         return 2 if near or folder in ("laws", "parity") else 3, not near
 
-    found = sorted((stage(path), str(path)) for path in files)
-    return [[path for (number, _), path in found if number == wanted] for wanted in (1, 2, 3)]
+    staged_files = sorted((stage(path), str(path)) for path in files)
+    return [
+        [path for (number, _), path in staged_files if number == stage_number] for stage_number in (1, 2, 3)
+    ]
 
 
 def failures(copy: Path, tests: Sequence[str], *options: str) -> list[str]:
-    """The tests that fail in a copy of the project, or what else goes wrong."""
+    """Return the tests that fail in a copy of the project, or the error of pytest."""
     paths = os.pathsep.join(str(copy / each) for each in ("src", "bench", "tests/support"))
-    own = {"PYTHONPATH": paths, "TMPDIR": f"{copy}.tmp", "XDG_CACHE_HOME": f"{copy}.cache"}
-    # Byte code is kept: rewriting the assertions of all tests takes long.
-    environment = {**os.environ, **own, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+    copy_environment = {"PYTHONPATH": paths, "TMPDIR": f"{copy}.tmp", "XDG_CACHE_HOME": f"{copy}.cache"}
+    # Byte code is kept, because rewriting the assertions of all tests is slow.
+    environment = {**os.environ, **copy_environment, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "pytest", "-rfE", "--tb=no", "-p", "no:cacheprovider", *options, *tests]
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode in (0, 5):  # 5: there are none in this tier
+    process = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode in (0, 5):  # 5: no tests in this tier
         return []
-    named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return named or [f"pytest stops: {(done.stderr or done.stdout).strip().splitlines()[-1]}"]
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", process.stdout, re.MULTILINE)
+    return failed or [f"pytest stops: {(process.stderr or process.stdout).strip().splitlines()[-1]}"]
 
 
 def killer(copy: Path, mutant: Mutant, groups: list[list[str]], *options: str) -> tuple[int, str] | None:
-    """The stage of the first test that fails, and the test."""
+    """Return the stage and name of the first test that fails, or None."""
     file = copy / mutant.path
     file.write_bytes(mutant.applied())
     try:
-        for number, tests in enumerate(groups, 1):
+        for stage_number, tests in enumerate(groups, 1):
             if tests and (failed := failures(copy, tests, "-x", *options)):
-                return number, failed[0]
+                return stage_number, failed[0]
         return None
     finally:
-        shutil.copy2(ROOT / mutant.path, file)  # with its time, by which byte code is told apart
+        shutil.copy2(ROOT / mutant.path, file)  # with its timestamp, which validates byte code
 
 
 def main() -> int:
-    """Test the mutants that were asked for."""
+    """Test the selected mutants."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     add = parser.add_argument
-    add("--count", type=int, default=48, help="how many mutants are drawn")
-    add("--seed", type=int, default=0, help="of the draw")
-    add("--packages", nargs="+", default=[], help="of heedful, to draw from; without any, all")
-    add("--only", type=int, nargs="+", help="numbers of those to test, from 1")
-    add("--list", action="store_true", help="show them without testing")
+    add("--count", type=int, default=48, help="number of mutants")
+    add("--seed", type=int, default=0, help="seed of the sample")
+    add("--packages", nargs="+", default=[], help="packages of heedful to mutate; default all")
+    add("--only", type=int, nargs="+", help="numbers of the mutants to test, from 1")
+    add("--list", action="store_true", help="list the mutants without testing")
     add("--stages", type=int, default=3, choices=(1, 2, 3), help="the last stage")
-    add("--tests", nargs="+", help="files or folders of tests, instead of the stages")
-    add("--tiers", nargs="+", choices=TIERS, default=list(TIERS), help="one after the other")
-    asked = parser.parse_args()
-    chosen = [(n, each) for n, each in enumerate(drawn(asked), 1) if n in (asked.only or [n])]
-    if asked.list:
+    add("--tests", nargs="+", help="test files or folders, instead of the stages")
+    add("--tiers", nargs="+", choices=TIERS, default=list(TIERS), help="tiers to run, in order")
+    args = parser.parse_args()
+    chosen = [(n, each) for n, each in enumerate(drawn(args), 1) if n in (args.only or [n])]
+    if args.list:
         print(*(f"{number:3} {mutant}" for number, mutant in chosen), sep="\n")
         return 0
     verdicts, killers = Counter[str](), set[str]()
@@ -202,20 +208,20 @@ def main() -> int:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "site", "__pycache__"))
         for number, mutant in chosen:
             print(f"{number:3} {mutant}", flush=True)
-            groups = [asked.tests] if asked.tests else stages(mutant)[: asked.stages]
-            begun, verdict, how = time.monotonic(), "survived", ""
-            for tier in asked.tiers:
-                if found := killer(copy, mutant, groups, *TIERS[tier]):
-                    killers.add(found[1])
-                    verdict, how = f"killed by {tier}", f"in stage {found[0]} by {found[1]}, "
+            groups = [args.tests] if args.tests else stages(mutant)[: args.stages]
+            start, verdict, detail = time.monotonic(), "survived", ""
+            for tier in args.tiers:
+                if kill := killer(copy, mutant, groups, *TIERS[tier]):
+                    killers.add(kill[1])
+                    verdict, detail = f"killed by {tier}", f"in stage {kill[0]} by {kill[1]}, "
                     break
-            print(f"    {verdict}, {how}{time.monotonic() - begun:.0f} s", flush=True)
+            print(f"    {verdict}, {detail}{time.monotonic() - start:.0f} s", flush=True)
             verdicts[verdict] += 1
-        known = sorted(each for each in killers if "::" in each)
-        flaws = failures(copy, known, "--full") if known else []
+        killing_tests = sorted(each for each in killers if "::" in each)
+        failures_without_mutant = failures(copy, killing_tests, "--full") if killing_tests else []
     print(", ".join(f"{verdict}: {n}" for verdict, n in verdicts.items()))
-    print(*(f"fails without a mutant too: {each}" for each in flaws), sep="\n")
-    return 1 if flaws or verdicts["killed by --full"] else 0
+    print(*(f"fails without a mutant too: {each}" for each in failures_without_mutant), sep="\n")
+    return 1 if failures_without_mutant or verdicts["killed by --full"] else 0
 
 
 if __name__ == "__main__":

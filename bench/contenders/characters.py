@@ -1,4 +1,4 @@
-"""The character language model: its text, its validation, and the plain loop that is to be beaten."""
+"""The character language model: its text, its validation, and the plain training loop as baseline."""
 
 import gzip
 import math
@@ -19,7 +19,7 @@ UPDATES, WARM_UP, HIGHEST, LOWEST = 2000, 100, 1e-3, 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Characters as numbers, in the order of their code points."""
+    """Character ids of the training and validation text; ids follow the order of code points."""
 
     characters: str
     train: Tensor
@@ -27,26 +27,26 @@ class Text:
 
     @classmethod
     def read(cls) -> "Text":
-        """Shakespeare from the folder that ``$HEEDFUL_DATA`` names."""
+        """Read Shakespeare from ``$HEEDFUL_DATA``."""
         root = os.environ.get("HEEDFUL_DATA")
         if not root:
             raise SystemExit("set HEEDFUL_DATA to the folder that holds tinyshakespeare/train.txt.gz")
-        parts = [
+        texts = [
             gzip.decompress((Path(root) / "tinyshakespeare" / f"{split}.txt.gz").read_bytes()).decode("ascii")
             for split in ("train", "valid")
         ]
-        characters = "".join(sorted(set("".join(parts))))
-        numbers = {c: i for i, c in enumerate(characters)}
-        return cls(characters, *(torch.tensor([numbers[c] for c in part]) for part in parts))
+        characters = "".join(sorted(set("".join(texts))))
+        ids = {c: i for i, c in enumerate(characters)}
+        return cls(characters, *(torch.tensor([ids[c] for c in part]) for part in texts))
 
 
 @dataclass(frozen=True)
-class Course:
-    """One training.
+class TrainingOutcome:
+    """Time and loss of a training.
 
     Args:
-        seconds: of training alone; validation is not counted.
-        loss: over the whole validation text at the end, nats a character.
+        seconds: training time without validation.
+        loss: final loss on the whole validation text, nats per character.
     """
 
     seconds: float
@@ -55,7 +55,7 @@ class Course:
 
 @torch.no_grad()
 def validate(logits: Callable[[Tensor], Tensor], text: Tensor, length: int = LENGTH) -> float:
-    """The mean over the whole text, in windows of ``length`` that follow one another."""
+    """Return the mean loss over the whole text, in consecutive windows of ``length``."""
     n = (len(text) - 1) // length * length
     inputs, targets = text[:n].view(-1, length), text[1 : n + 1].view(-1, length)
     total = 0.0
@@ -65,30 +65,30 @@ def validate(logits: Callable[[Tensor], Tensor], text: Tensor, length: int = LEN
     return total / n
 
 
-def plain(text: Text, seed: int, updates: int = UPDATES) -> Course:
-    """The usual loop: fp32, eager, random windows, AdamW with warm-up and cosine, gradients clipped to 1."""
+def train_plain(text: Text, seed: int, updates: int = UPDATES) -> TrainingOutcome:
+    """Train with the usual loop: fp32, eager, AdamW, cosine decay, gradients clipped to 1."""
     torch.manual_seed(seed)
     model = PlainGPT(len(text.characters), LENGTH, LAYERS, WIDTH, HEADS)
     optimizer = torch.optim.AdamW(parameter_groups(model, 0.1), lr=HIGHEST, betas=(0.9, 0.99))
-    begin = time.perf_counter()
+    start = time.perf_counter()
     for update in range(updates):
         for group in optimizer.param_groups:
             group["lr"] = rate(update, updates)
-        first = torch.randint(len(text.train) - LENGTH, (BATCH, 1))
-        window = text.train[first + torch.arange(LENGTH + 1)]
+        offsets = torch.randint(len(text.train) - LENGTH, (BATCH, 1))
+        window = text.train[offsets + torch.arange(LENGTH + 1)]
         logits = model(window[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    seconds = time.perf_counter() - begin
-    return Course(seconds, validate(model.eval(), text.valid))
+    seconds = time.perf_counter() - start
+    return TrainingOutcome(seconds, validate(model.eval(), text.valid))
 
 
 def rate(update: int, updates: int) -> float:
-    """Linear warm-up, then a cosine down to the lowest rate."""
+    """Return the learning rate: linear warm-up, then a cosine down to the lowest rate."""
     if update < WARM_UP:
         return HIGHEST * (update + 1) / (WARM_UP + 1)
-    done = (update - WARM_UP) / max(updates - WARM_UP, 1)
-    return LOWEST + (HIGHEST - LOWEST) * (1 + math.cos(math.pi * done)) / 2
+    progress = (update - WARM_UP) / max(updates - WARM_UP, 1)
+    return LOWEST + (HIGHEST - LOWEST) * (1 + math.cos(math.pi * progress)) / 2

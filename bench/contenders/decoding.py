@@ -1,6 +1,6 @@
-"""Peers that translate: generate of transformers, and CTranslate2 with the very same weights.
+"""Translation peers: ``generate`` of transformers, and CTranslate2 with the same weights.
 
-Everybody writes exactly as many tokens as asked: the end token is suppressed.
+Every contender generates a fixed number of tokens: the end token is suppressed.
 """
 
 import tempfile
@@ -21,13 +21,13 @@ from harness.flops import Shape
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be translated.
+    """A translation workload.
 
     Args:
-        shape: of the model; its lengths are those of the sources.
-        sentences: translated together.
-        new_tokens: written for each.
-        beam: hypotheses side by side; 1 is greedy.
+        shape: sizes of the model, and lengths of the sources.
+        sentences: batch size.
+        new_tokens: generated tokens per sentence.
+        beam: beam size; 1 is greedy.
     """
 
     shape: Shape
@@ -37,13 +37,13 @@ class Job:
 
 
 def contenders(job: Job, device: str) -> list[Contender]:
-    """heedful and the peers at every setting."""
+    """Return heedful and the peers with every setting."""
     return [*ours.decoding(job, device), *_transformers(job, device), *_ctranslate2(job, device)]
 
 
 @lru_cache(maxsize=1)
 def _weights(shape: Shape) -> Any:
-    """One model for both peers."""
+    """Return one model, shared by both peers."""
     torch.manual_seed(0)
     return marian(shape, dropout=0.0, positions=2048).eval()
 
@@ -75,7 +75,7 @@ def _generate(change: Callable[[Any], Any], job: Job, device: str) -> Work:
 
 
 def _quantised(model: Any) -> Any:
-    """Linear layers with int8 weights, and inputs quantised on the way."""
+    """Quantise linear layers dynamically: int8 weights, inputs quantised at run time."""
     import warnings
 
     torch.backends.quantized.engine = "x86"
@@ -89,11 +89,11 @@ def _ctranslate2(job: Job, device: str) -> list[Contender]:
 
     types = ctranslate2.get_supported_compute_types(device)
     # int8 stands for int8 with the rest in the type that suits the machine best.
-    wanted = [t for t in ("float32", "bfloat16", "int8", "int8_bfloat16") if t in types]
+    compute_types = [t for t in ("float32", "bfloat16", "int8", "int8_bfloat16") if t in types]
     threads = sorted({1, torch.get_num_threads()}) if device == "cpu" else [1]
     return [
         Contender("CTranslate2", f"{t}, {n} thread{'s' * (n > 1)}", partial(_translate, t, n, job, device))
-        for t in wanted
+        for t in compute_types
         for n in threads
     ]
 
@@ -118,7 +118,7 @@ def _translate(compute_type: str, threads: int, job: Job, device: str) -> Work:
 
 
 def _convert(model: Any, folder: str) -> None:
-    """Write the model as CTranslate2 reads it."""
+    """Write the model in the format of CTranslate2."""
     from ctranslate2.converters.transformers import BartLoader
 
     model = deepcopy(model)

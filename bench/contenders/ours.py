@@ -1,4 +1,4 @@
-"""heedful's own contenders: with `ours_characters`, the only files of the bench that know its interface."""
+"""heedful's contenders; only this file and `ours_characters` use its training and decoding interface."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,19 +13,19 @@ from harness.flops import Shape
 
 
 def prepare() -> None:
-    """What heedful does to its process, and so here to everybody's, before the first tensor is made."""
+    """Set up the process as heedful does; called for every contender before the first tensor is created."""
     from heedful.memory import keep_freed_memory
 
     keep_freed_memory()
 
 
 def training_pairs(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """heedful's training step on sentence pairs."""
+    """Return heedful's training step on sentence pairs, with each setting."""
     return _settings(partial(_train_pairs, shape, dropout, rounds, device))
 
 
 def training_texts(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """heedful's training step on windows of text."""
+    """Return heedful's training step on windows of text, with each setting."""
     return _settings(partial(_train_texts, shape, dropout, rounds, device))
 
 
@@ -44,7 +44,7 @@ def _settings(train: Callable[[str, bool], Work]) -> list[Contender]:
 
 
 def decoding(job: Any, device: str) -> list[Contender]:
-    """heedful's decoding, as prediction does it: one path for all, or in each precision that it has."""
+    """Return heedful's decoding as used for prediction, in each precision of the engine if there is one."""
     settings = ("fp32", "bf16", "int8") if find_spec("heedful.engine") and device == "cpu" else ("plain",)
     return [Contender("heedful", setting, partial(_decode, setting, job, device)) for setting in settings]
 
@@ -73,14 +73,14 @@ def _decode(setting: str, job: Any, device: str) -> Work:
             generator.prefill(source, start), generator.step, end=END, forbidden=(END,),
             max_lengths=[job.new_tokens] * job.sentences,
         )  # fmt: skip
-        found = decode(config, request)
-        assert all(len(each[0].ids) == job.new_tokens for each in found)
+        hypotheses = decode(config, request)
+        assert all(len(beams[0].ids) == job.new_tokens for beams in hypotheses)
 
     return work
 
 
 def transformer(shape: Shape, dropout: float = 0.0) -> Any:
-    """A freshly initialised encoder-decoder."""
+    """Return a freshly initialised encoder-decoder."""
     from heedful.models.registry import build_model
     from heedful.models.transformer import TransformerConfig
 

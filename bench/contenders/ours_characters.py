@@ -1,4 +1,4 @@
-"""How heedful reaches the plain loop's loss on characters, with each means by itself."""
+"""heedful's training of the character model, with its improvements over the plain loop added in steps."""
 
 import time
 from dataclasses import dataclass
@@ -7,19 +7,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from contenders.characters import BATCH, HEADS, LAYERS, LENGTH, UPDATES, WIDTH, Course, Text, rate, validate
+from contenders.characters import (
+    BATCH,
+    HEADS,
+    LAYERS,
+    LENGTH,
+    UPDATES,
+    WIDTH,
+    Text,
+    TrainingOutcome,
+    rate,
+    validate,
+)
 
 
 @dataclass(frozen=True)
-class Means:
-    """One way to train.
+class TrainingSetup:
+    """Settings of a training.
 
     Args:
-        name: what it adds to the one before it.
-        batch: windows an update.
-        updates: how many.
+        name: what it adds to the previous one.
+        batch: windows per update.
+        updates: number of updates.
         muon: Muon instead of AdamW.
-        peak: the highest rate (Muon's, of which AdamW has a fifth); None: the plain loop's schedule.
+        peak: highest learning rate (of Muon; AdamW uses a fifth of it); None: the plain loop's schedule.
         warmup: updates up to the highest rate.
     """
 
@@ -32,17 +43,17 @@ class Means:
 
     @property
     def characters(self) -> int:
-        """Read in all."""
+        """Return the number of characters of the whole training."""
         return self.batch * LENGTH * self.updates
 
 
-STEP = Means("heedful's step at its own precision, all else as in the plain loop", BATCH, UPDATES)
-SCHEDULE = Means("and twice the windows an update, a higher rate that falls to 0", 24, 900, peak=4e-3)
-MUON = Means("and Muon", 24, 275, muon=True, peak=0.05, warmup=20)
+STEP = TrainingSetup("heedful's step at its own precision, all else as in the plain loop", BATCH, UPDATES)
+SCHEDULE = TrainingSetup("and twice the windows an update, a higher rate that falls to 0", 24, 900, peak=4e-3)
+MUON = TrainingSetup("and Muon", 24, 275, muon=True, peak=0.05, warmup=20)
 
 
-def characters(text: Text, seed: int, means: Means = MUON) -> Course:
-    """Train as ``means`` says; the model is the plain loop's."""
+def train_heedful(text: Text, seed: int, setup: TrainingSetup = MUON) -> TrainingOutcome:
+    """Train the plain loop's model with these settings."""
     from heedful.data.batch import Batch
     from heedful.models.language_model import LanguageModelConfig, build
     from heedful.objectives.cross_entropy import NextToken
@@ -58,9 +69,9 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
     )
 
     torch.manual_seed(seed)
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     train = text.train.numpy()
-    begin = time.perf_counter()
+    start = time.perf_counter()
     model = build(
         LanguageModelConfig(
             d_model=WIDTH,
@@ -72,27 +83,27 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
         len(text.characters),
     )
     step = ModelWithLoss(model.train(), NextToken(), choose_precision("auto", "cpu"))
-    config = MuonConfig(weight_decay=0.1) if means.muon else AdamWConfig(beta2=0.99, weight_decay=0.1)
+    config = MuonConfig(weight_decay=0.1) if setup.muon else AdamWConfig(beta2=0.99, weight_decay=0.1)
     optimizer = build_optimizer(config, model)
     parameters = list(model.parameters())
-    for update in range(means.updates):
-        first = draw.integers(len(train) - LENGTH, size=(means.batch, 1))
-        batch = Batch.windows(train[first + np.arange(LENGTH + 1)])
+    for update in range(setup.updates):
+        offsets = rng.integers(len(train) - LENGTH, size=(setup.batch, 1))
+        batch = Batch.windows(train[offsets + np.arange(LENGTH + 1)])
         loss, _ = step(batch, step.counts(batch))
         loss.backward()
         clip(parameters, 1.0, gradient_norm(parameters))
-        set_lr(optimizer, _rate(means, update))
+        set_rate(optimizer, _rate(setup, update))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    seconds = time.perf_counter() - begin
-    return Course(seconds, _loss(model.eval(), text))
+    seconds = time.perf_counter() - start
+    return TrainingOutcome(seconds, _loss(model.eval(), text))
 
 
-def _rate(means: Means, update: int) -> float:
-    """Up in the first updates, then straight down to 0; or as in the plain loop."""
-    if means.peak is None:
-        return rate(update, means.updates)
-    return means.peak * min((update + 1) / means.warmup, 1.0) * (1 - update / means.updates)
+def _rate(setup: TrainingSetup, update: int) -> float:
+    """Return the learning rate: linear warm-up, then linear decay to 0; or the plain loop's."""
+    if setup.peak is None:
+        return rate(update, setup.updates)
+    return setup.peak * min((update + 1) / setup.warmup, 1.0) * (1 - update / setup.updates)
 
 
 def _loss(model: Any, text: Text) -> float:

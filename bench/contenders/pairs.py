@@ -1,4 +1,4 @@
-"""Peers that train encoder-decoders: torch's own Transformer, Marian of transformers, x-transformers."""
+"""Encoder-decoder training peers: torch's Transformer, Marian of transformers, x-transformers."""
 
 import math
 from functools import lru_cache, partial
@@ -14,7 +14,7 @@ from harness.flops import Shape
 
 
 def peers(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """All three at every setting."""
+    """Return all three with every setting."""
     classes = {
         "torch nn.Transformer": TorchTransformer,
         "transformers Marian": Marian,
@@ -22,14 +22,14 @@ def peers(shape: Shape, dropout: float, rounds: int, device: str) -> list[Conten
     }
     batches = lru_cache(lambda: _batches(shape, rounds))
     return [
-        each
+        contender
         for library, module in classes.items()
-        for each in contenders(library, partial(module, shape, dropout), batches, device)
+        for contender in contenders(library, partial(module, shape, dropout), batches, device)
     ]
 
 
 def _batches(shape: Shape, rounds: int) -> list[tuple[Tensor, ...]]:
-    """Sources, inputs, targets and where the sources are real; padded to the longest."""
+    """Return sources, inputs, targets (all padded) and the mask of real source tokens."""
     batches = []
     for batch in pairs(shape, rounds):
         source, inputs = padded(batch.sources), padded(batch.inputs)
@@ -55,11 +55,11 @@ class TorchTransformer(nn.Module):
         self.register_buffer("positions", _sinusoids(shape.length, shape.d_model))
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Scaled embeddings plus positions."""
+        """Return scaled embeddings plus positions."""
         return self.dropout(self.embedding(ids) * self.scale + self.positions[: ids.shape[1]])
 
     def forward(self, source: Tensor, inputs: Tensor, targets: Tensor, real: Tensor) -> Tensor:
-        """The loss. Padded inputs follow the real ones, so causality hides them without a mask."""
+        """Return the loss. Padding comes last, so the causal mask already hides it from real inputs."""
         n = inputs.shape[1]
         hidden = self.transformer(
             self.embed(source), self.embed(inputs), tgt_mask=self.causal[:n, :n], tgt_is_causal=True,
@@ -82,7 +82,7 @@ class Marian(nn.Module):
         self.model = marian(shape, dropout)
 
     def forward(self, source: Tensor, inputs: Tensor, targets: Tensor, real: Tensor) -> Tensor:
-        """The loss; its own has no label smoothing."""
+        """Return the loss, computed here because the model's own has no label smoothing."""
         out = self.model(
             input_ids=source, attention_mask=real, decoder_input_ids=inputs, use_cache=False
         )  # fmt: skip
@@ -90,7 +90,7 @@ class Marian(nn.Module):
 
 
 def marian(shape: Shape, dropout: float, positions: int = 1024) -> Any:
-    """A freshly initialised Marian model of this shape."""
+    """Return a freshly initialised Marian model of this shape."""
     from transformers import MarianConfig, MarianMTModel
 
     config = MarianConfig(
@@ -126,7 +126,7 @@ class XTransformers(nn.Module):
         self.embedding = self.encoder.token_emb.emb
 
     def forward(self, source: Tensor, inputs: Tensor, targets: Tensor, real: Tensor) -> Tensor:
-        """The loss. A mask of keys alone is faster than its padding mask, and trains in pure bf16."""
+        """Return the loss. A key mask is faster than the library's padding mask, and trains in pure bf16."""
         memory = self.encoder(source, attn_mask=real[:, None, None], return_embeddings=True)
         hidden = self.decoder(inputs, context=memory, context_mask=real, return_embeddings=True)
         return cross_entropy(hidden @ self.embedding.weight.T, targets, self.smoothing)

@@ -1,4 +1,4 @@
-"""A small GPT in plain torch, as one would write it by hand: the usual baseline of small language models.
+"""A small GPT in plain torch, the usual baseline of small language models.
 
 Pre-norm, learned positions, GELU, no biases, output tied to the embedding, initial values N(0, 0.02²),
 those of the projections that end a residual branch divided by sqrt(2 n_layers) (Radford et al. 2019).
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a feed-forward, each added to what comes in."""
+    """Causal self-attention, then a feed-forward, each with a residual connection."""
 
     def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 class PlainGPT(nn.Module):
-    """Ids to logits."""
+    """Decoder-only language model: ids to logits."""
 
     def __init__(
         self, vocab: int, length: int, n_layers: int, d_model: int, n_heads: int, dropout: float = 0.0
@@ -62,7 +62,7 @@ class PlainGPT(nn.Module):
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Matrices decay, gains do not."""
+    """Return parameter groups: weight decay for matrices, none for gains."""
     parameters = list(model.parameters())
     return [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},

@@ -1,4 +1,4 @@
-"""Peers that train language models: a plain GPT, GPT-2 of transformers, x-transformers."""
+"""Language model training peers: a plain GPT, GPT-2 of transformers, x-transformers."""
 
 from functools import partial
 
@@ -12,12 +12,12 @@ from harness.flops import Shape
 
 
 def peers(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """All three at every setting."""
+    """Return all three with every setting."""
     classes = {"plain torch GPT": Plain, "transformers GPT-2": GPT2, "x-transformers": XTransformers}
     return [
-        each
+        contender
         for library, module in classes.items()
-        for each in contenders(
+        for contender in contenders(
             library, partial(module, shape, dropout), lambda: [(t,) for t in texts(shape, rounds)], device
         )
     ]
@@ -33,7 +33,7 @@ class Plain(nn.Module):
         )
 
     def forward(self, text: Tensor) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         return cross_entropy(self.model(text[:, :-1]), text[:, 1:], 0.0)
 
 
@@ -52,7 +52,7 @@ class GPT2(nn.Module):
         self.model = GPT2LMHeadModel(config)
 
     def forward(self, text: Tensor) -> Tensor:
-        """The loss, with the shift outside, so that no position is computed in vain."""
+        """Return the loss; shifting before the model saves the last position."""
         logits = self.model(input_ids=text[:, :-1], use_cache=False).logits
         return cross_entropy(logits, text[:, 1:], 0.0)
 
@@ -75,5 +75,5 @@ class XTransformers(nn.Module):
         )  # fmt: skip
 
     def forward(self, text: Tensor) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         return cross_entropy(self.model(text[:, :-1]), text[:, 1:], 0.0)

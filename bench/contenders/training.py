@@ -1,11 +1,11 @@
-"""What the peers have in common: four precisions, eager and compiled, a fused AdamW.
+"""Shared training step of the peers: four precisions, eager and compiled, a fused AdamW.
 
 | precision | weights | products |
 |---|---|---|
 | fp32 | fp32 | fp32 |
-| fp32 medium | fp32 | fp32 as `torch.set_float32_matmul_precision("medium")` does them |
+| fp32 medium | fp32 | fp32 under `torch.set_float32_matmul_precision("medium")` |
 | bf16 | fp32 | bf16 by `torch.autocast`; softmax and loss as autocast decides |
-| bf16 pure | bf16 | bf16; the loss in fp32, from logits turned to fp32 |
+| bf16 pure | bf16 | bf16; logits are converted to fp32 for the loss |
 
 Weights and optimizer are shared by the settings of a library that keep the same type, so that all
 contenders fit into memory at once; the work is the same for any values.
@@ -23,16 +23,16 @@ from harness.contender import Contender, Work
 
 PRECISIONS = ("fp32", "fp32 medium", "bf16", "bf16 pure")
 COMPILED = ("fp32", "bf16", "bf16 pure")
-"""Those that are also tried compiled."""
+"""Precisions that are also measured compiled."""
 
 Batches = Callable[[], list[tuple[Tensor, ...]]]
-"""Makes the tensors of every round."""
+"""Creates the tensors of every round."""
 
 
 def contenders(
     library: str, module: Callable[[], nn.Module], batches: Batches, device: str
 ) -> list[Contender]:
-    """The library at every setting; ``module`` makes what maps the tensors of a batch to its loss."""
+    """Return the library with every setting; ``module`` builds the map from batch tensors to the loss."""
     shared = lru_cache(lambda dtype: _Shared(module, batches, dtype, device))
 
     def contender(precision: str, compiled: bool) -> Contender:
@@ -59,15 +59,15 @@ class _Shared:
 
 def _builder(shared: Any, precision: str, compiled: bool, device: str) -> Callable[[], Work]:
     def build() -> Work:
-        parts: _Shared = shared(torch.bfloat16 if precision == "bf16 pure" else torch.float32)
-        forward = torch.compile(parts.module, dynamic=False) if compiled else parts.module
+        shared_parts: _Shared = shared(torch.bfloat16 if precision == "bf16 pure" else torch.float32)
+        forward = torch.compile(shared_parts.module, dynamic=False) if compiled else shared_parts.module
 
         def work(number: int) -> None:
             with _precision(precision, device):
-                loss = forward(*parts.batches[number % len(parts.batches)])
+                loss = forward(*shared_parts.batches[number % len(shared_parts.batches)])
             loss.backward()
-            parts.optimizer.step()
-            parts.optimizer.zero_grad(set_to_none=True)
+            shared_parts.optimizer.step()
+            shared_parts.optimizer.zero_grad(set_to_none=True)
 
         # The backward pass of fp32 medium must run at that setting too.
         return _medium(work) if precision == "fp32 medium" else work
@@ -83,18 +83,18 @@ def _precision(precision: str, device: str) -> Iterator[None]:
 
 def _medium(work: Work) -> Work:
     def wrapped(number: int) -> None:
-        before = torch.get_float32_matmul_precision()
+        precision_before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("medium")
         try:
             work(number)
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(precision_before)
 
     return wrapped
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """The mean over the targets that are not -100; logits in bf16 without autocast become fp32."""
+    """Return the mean loss, ignoring targets of -100; without autocast bf16 logits are converted to fp32."""
     if not torch.is_autocast_enabled(logits.device.type):
         logits = logits.float()
     return nn.functional.cross_entropy(

@@ -1,4 +1,4 @@
-"""Who trains encoder-decoders, and the claim about it."""
+"""Contenders that train encoder-decoders, and their benchmark."""
 
 from contenders import ours
 from contenders.pairs import peers
@@ -9,12 +9,12 @@ from harness.training import Claim
 
 
 def contenders(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """heedful and the peers."""
+    """Return heedful and the peers."""
     return ours.training_pairs(shape, dropout, rounds, device) + peers(shape, dropout, rounds, device)
 
 
 def claim(name: str, title: str, shape: Shape) -> Claim:
-    """Training steps on sentence pairs: forward, backward, update."""
+    """Return the benchmark of training steps on sentence pairs: forward, backward, update."""
 
     def tokens(number: int) -> int:
         return sum(map(len, pairs(shape, number + 1)[number].targets))

@@ -1,4 +1,4 @@
-"""Who trains language models, and the claim about it."""
+"""Contenders that train language models, and their benchmark."""
 
 from contenders import ours
 from contenders.texts import peers
@@ -8,12 +8,12 @@ from harness.training import Claim
 
 
 def contenders(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """heedful and the peers."""
+    """Return heedful and the peers."""
     return ours.training_texts(shape, dropout, rounds, device) + peers(shape, dropout, rounds, device)
 
 
 def claim(name: str, title: str, shape: Shape) -> Claim:
-    """Training steps on windows of text: forward, backward, update."""
+    """Return the benchmark of training steps on windows of text: forward, backward, update."""
     lengths = [shape.length] * shape.batch
     tokens, flops = sum(lengths), language_model(shape, lengths)
     return Claim(name, title, contenders, shape, ours.prepare, lambda number: tokens, lambda number: flops)

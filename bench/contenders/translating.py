@@ -1,4 +1,4 @@
-"""The course of the decoding benchmarks."""
+"""Run a decoding benchmark."""
 
 import argparse
 import statistics
@@ -8,13 +8,13 @@ from contenders.decoding import Job, contenders
 from harness.contender import Contender, choose
 from harness.machine import has_bf16
 from harness.report import Row, Table
-from harness.seats import Field
+from harness.runners import ContenderFactory
 from harness.turns import Lock, Timing, measure
 
 
-def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table:
-    """Tokens of the best hypotheses a second, from source ids to target ids, the encoder included."""
-    entered, timings = _measure(job, chosen, lock)
+def table(title: str, job: Job, args: argparse.Namespace, lock: Lock) -> Table:
+    """Measure tokens per second of the best hypotheses, from source ids to target ids, encoder included."""
+    entered, timings = _measure(job, args, lock)
     tokens = job.sentences * job.new_tokens
     rows = [
         Row(
@@ -30,16 +30,16 @@ def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table
     return Table(title, "tokens per second", rows)
 
 
-def seconds(job: Job, chosen: argparse.Namespace, lock: Lock) -> dict[str, float]:
-    """The median time of each contender, by name."""
-    _, timings = _measure(job, chosen, lock)
+def seconds(job: Job, args: argparse.Namespace, lock: Lock) -> dict[str, float]:
+    """Return the median seconds of each contender by name."""
+    _, timings = _measure(job, args, lock)
     return {name: statistics.median(t.seconds) for name, t in timings.items() if t.seconds}
 
 
-def _measure(job: Job, chosen: argparse.Namespace, lock: Lock) -> tuple[list[Contender], dict[str, Timing]]:
-    field = Field(contenders, (job, chosen.device), None if chosen.default_malloc else ours.prepare)
-    entered = choose(contenders(job, chosen.device), chosen.only, has_bf16(chosen.device))
+def _measure(job: Job, args: argparse.Namespace, lock: Lock) -> tuple[list[Contender], dict[str, Timing]]:
+    factory = ContenderFactory(contenders, (job, args.device), None if args.default_malloc else ours.prepare)
+    entered = choose(contenders(job, args.device), args.only, has_bf16(args.device))
     timings = measure(
-        entered, rounds=chosen.rounds, apart=field, device=chosen.device, patience=chosen.patience, lock=lock
+        entered, rounds=args.rounds, factory=factory, device=args.device, patience=args.patience, lock=lock
     )
     return entered, timings

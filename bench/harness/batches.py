@@ -1,4 +1,4 @@
-"""Made-up batches: random ids of random lengths, the same for every contender."""
+"""Synthetic batches: random ids of random lengths, the same for every contender."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ class Pairs:
 
     Args:
         sources: ids, the end token last.
-        inputs: what the decoder reads, the start token first.
-        targets: what it should answer, the end token last.
+        inputs: decoder inputs, the start token first.
+        targets: labels, the end token last.
     """
 
     sources: list[np.ndarray]
@@ -31,20 +31,20 @@ class Pairs:
 
 @lru_cache
 def pairs(shape: Shape, rounds: int) -> list[Pairs]:
-    """One batch of sentence pairs a round. Specials count towards the lengths."""
-    draw = np.random.default_rng(0)
-    return [_pairs(shape, draw) for _ in range(rounds)]
+    """Return one batch of sentence pairs per round. Special tokens count towards the lengths."""
+    rng = np.random.default_rng(0)
+    return [_pairs(shape, rng) for _ in range(rounds)]
 
 
-def _pairs(shape: Shape, draw: np.random.Generator) -> Pairs:
+def _pairs(shape: Shape, rng: np.random.Generator) -> Pairs:
     def sentence() -> np.ndarray:
-        length = draw.integers(shape.shortest, shape.length + 1)
-        return draw.integers(FIRST, shape.vocab, size=length - 1)
+        length = rng.integers(shape.shortest, shape.length + 1)
+        return rng.integers(FIRST, shape.vocab, size=length - 1)
 
     sources, targets = ([sentence() for _ in range(shape.batch)] for _ in range(2))
-    # The longest is there in every batch, so all have the same padded shape and compile once.
+    # Every batch has a sentence of the maximum length, so all have one padded shape and compile once.
     for side in (sources, targets):
-        side[0] = draw.integers(FIRST, shape.vocab, size=shape.length - 1)
+        side[0] = rng.integers(FIRST, shape.vocab, size=shape.length - 1)
     return Pairs(
         sources=[np.append(s, END) for s in sources],
         inputs=[np.insert(t, 0, START) for t in targets],
@@ -54,19 +54,19 @@ def _pairs(shape: Shape, draw: np.random.Generator) -> Pairs:
 
 @lru_cache
 def sources(shape: Shape, sentences: int) -> list[np.ndarray]:
-    """Sentences to translate, the end token last; the longest is the first."""
+    """Return sentences to translate, the end token last; the first is the longest."""
     return _pairs(replace(shape, batch=sentences), np.random.default_rng(0)).sources
 
 
 @lru_cache
 def texts(shape: Shape, rounds: int) -> list[Tensor]:
-    """One batch of windows of text a round, ``[batch, length + 1]``."""
+    """Return one batch of text windows per round, ``[batch, length + 1]``."""
     generator = torch.Generator().manual_seed(0)
     size = (shape.batch, shape.length + 1)
     return [torch.randint(FIRST, shape.vocab, size, generator=generator) for _ in range(rounds)]
 
 
 def padded(rows: Sequence[np.ndarray], fill: int = PAD) -> Tensor:
-    """A rectangle as long as the longest row, ``[B, S]``."""
+    """Pad to the longest row, ``[B, S]``."""
     sequences = [torch.as_tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=fill)

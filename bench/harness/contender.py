@@ -1,23 +1,23 @@
-"""A contender: a library at one setting, with the unit of work that it repeats."""
+"""A contender of a benchmark: a library with one setting, and the work that it repeats."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Work = Callable[[int], None]
-"""Does the work of one round; rounds differ in their batch, and all contenders get the same."""
+"""Runs the work of one round, given its number; the batch depends on the round only."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A library at one setting.
+    """A library with one setting.
 
     Args:
-        library: who; ``heedful`` is set against the best of all others.
-        setting: how, for instance ``bf16, compiled``.
-        build: makes what is needed and returns the work. Not called before it is its turn.
-        compiled: whether the first calls compile; their time is then reported.
-        note: stands in the table.
+        library: its name; ``heedful`` is compared with the best of all others.
+        setting: precision and mode, for example ``bf16, compiled``.
+        build: builds model and batches and returns the work; called when its measurement starts.
+        compiled: whether the first calls compile; if so, their time is reported.
+        note: remark for the table.
         bf16: whether torch multiplies in bf16, which some processors only emulate.
     """
 
@@ -30,20 +30,20 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """Library and setting."""
+        """Return library and setting."""
         return f"{self.library}, {self.setting}"
 
 
 def choose(contenders: Sequence[Contender], pattern: str | None, has_bf16: bool = True) -> list[Contender]:
-    """Those whose name contains a match of ``pattern``; all without one.
+    """Return the contenders whose name matches ``pattern``, or all without a pattern.
 
-    Where bf16 is emulated, hundreds of times slower, those that need it do not take part.
+    Contenders that need bf16 are left out without hardware support (emulation is hundreds of times slower).
     """
     contenders = [c for c in contenders if has_bf16 or not c.bf16]
     if pattern is None:
         return contenders
-    chosen = [c for c in contenders if re.search(pattern, c.name)]
-    if not chosen:
+    matches = [c for c in contenders if re.search(pattern, c.name)]
+    if not matches:
         names = "\n  ".join(c.name for c in contenders)
         raise SystemExit(f"--only {pattern!r} matches none of\n  {names}")
-    return chosen
+    return matches

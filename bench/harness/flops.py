@@ -1,7 +1,7 @@
-"""The work of one training step, counted once and the same for everybody.
+"""FLOPs of one training step, by the same formula for every contender.
 
-Only matrix products count, each multiply-add as two; only those that the real tokens need: neither
-padding nor keys that causality hides. The backward pass needs two products for each one forward.
+Only matrix products count, each multiply-add as two, and only for real tokens: neither padding nor
+causally masked keys. The backward pass needs two products for each one forward.
 
 With t target tokens, s source tokens in all, and per sentence n_t, n_s of them:
 
@@ -29,8 +29,8 @@ class Shape:
         vocab: tokens in the vocabulary, shared and tied.
         batch: sequences in a batch.
         length: the longest sequence.
-        shortest: the shortest; lengths are uniform between the two.
-        smoothing: of the labels.
+        shortest: the shortest sequence; lengths are uniform between the two.
+        smoothing: label smoothing.
     """
 
     n_layers: int
@@ -45,7 +45,7 @@ class Shape:
 
 
 def encoder_decoder(shape: Shape, source: Sequence[int], target: Sequence[int]) -> int:
-    """FLOPs of forward and backward over sentences of these lengths."""
+    """Return the FLOPs of forward and backward over sentences of these lengths."""
     d, ff, s, t = shape.d_model, shape.d_ff, sum(source), sum(target)
     encoder = s * (4 * d * d + 2 * d * ff) + sum(2 * d * n * n for n in source)
     decoder = (
@@ -58,7 +58,7 @@ def encoder_decoder(shape: Shape, source: Sequence[int], target: Sequence[int]) 
 
 
 def language_model(shape: Shape, lengths: Sequence[int]) -> int:
-    """FLOPs of forward and backward over sequences of these lengths."""
+    """Return the FLOPs of forward and backward over sequences of these lengths."""
     d, t = shape.d_model, sum(lengths)
     layer = t * (4 * d * d + 2 * d * shape.d_ff) + sum(d * n * (n + 1) for n in lengths)
     return 3 * 2 * (shape.n_layers * layer + t * d * shape.vocab)

@@ -1,4 +1,4 @@
-"""The machine: what it is, and how fast it multiplies matrices."""
+"""Describe the machine, and measure the peak speed of its matrix products."""
 
 import platform
 import time
@@ -14,7 +14,7 @@ FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a reader needs to judge a figure."""
+    """Hardware and software that a measurement depends on."""
 
     processor: str
     cores: int
@@ -34,22 +34,22 @@ class Machine:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def describe(device: str = "cpu") -> Machine:
-    """This machine."""
+    """Return the description of this machine."""
     info = _read("/proc/cpuinfo")
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     fields = {key.strip(): value.strip() for key, value in fields.items()}
-    have = set(fields.get("flags", "").split())
+    cpu_flags = set(fields.get("flags", "").split())
     family = f"family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
     kib = next((line.split()[1] for line in _read("/proc/meminfo").splitlines() if "MemTotal" in line), "0")
     return Machine(
         processor=f"{fields.get('model name', platform.processor() or '?')} ({family})",
         cores=info.count("processor\t:") or 1,
-        flags=tuple(flag for flag in FLAGS if flag in have),
+        flags=tuple(flag for flag in FLAGS if flag in cpu_flags),
         memory_gib=int(kib) / 2**20,
         system=f"{platform.system()} {platform.release().split('-')[0]}",
         python=platform.python_version(),
@@ -61,13 +61,13 @@ def describe(device: str = "cpu") -> Machine:
 
 @lru_cache
 def has_bf16(device: str) -> bool:
-    """Whether products in bf16 are done by the chip: emulated ones take hundreds of times as long."""
+    """Return whether the hardware multiplies bf16; emulation takes hundreds of times as long."""
     fp32, bf16 = (_product(256, dtype, device) for dtype in (torch.float32, torch.bfloat16))
     return bf16 > fp32 / 4
 
 
 def product_peaks(device: str) -> dict[str, float]:
-    """FLOP/s of large square products in fp32, and in bf16 where the chip has it."""
+    """Measure FLOP/s of large square products in fp32, and in bf16 if the hardware supports it."""
     types = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if has_bf16(device) else {})
     return {
         name: max(_product(n, dtype, device) for n in (1024, 2048, 4096)) for name, dtype in types.items()
@@ -75,26 +75,26 @@ def product_peaks(device: str) -> dict[str, float]:
 
 
 def _product(n: int, dtype: torch.dtype, device: str, seconds: float = 1 / 3) -> float:
-    """FLOP/s of a square product, the best of many.
+    """Measure FLOP/s of a square product, the best of many.
 
-    It runs as the contenders' do: ``x @ w.T``, at torch's own setting for fp32.
+    It has the form that linear layers use, ``x @ w.T``, at torch's default precision for fp32.
     """
     x, w = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     x @ w.T
     best, deadline = 0.0, time.perf_counter() + seconds
     while True:
         synchronise(device)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         x @ w.T
         synchronise(device)
         now = time.perf_counter()
-        best = max(best, 2 * n**3 / (now - begin))
+        best = max(best, 2 * n**3 / (now - start))
         if now > deadline:
             return best
 
 
 def synchronise(device: str) -> None:
-    """Wait for a GPU; a CPU is always done."""
+    """Wait for the GPU; do nothing on a CPU."""
     if device == "cuda":
         torch.cuda.synchronize()
 

@@ -1,59 +1,59 @@
-"""Peak memory: in a process of its own, where nothing else has been."""
+"""Measure peak memory in a fresh process."""
 
 import resource
 import sys
 from multiprocessing import get_context
 from pathlib import Path
 
-from harness.seats import Field
+from harness.runners import ContenderFactory
 
 
-def of_contender(field: Field, name: str, rounds: int) -> float | None:
-    """MiB that a contender's work adds at its peak to what its process held before; None if it fails.
+def added_memory(factory: ContenderFactory, name: str, rounds: int) -> float | None:
+    """Return the MiB that a contender adds to its process at the peak, or None if it fails.
 
     Args:
-        field: where another process finds it.
-        name: of the contender.
-        rounds: how often it works.
+        factory: builds the contender in another process.
+        name: name of the contender.
+        rounds: number of rounds.
     """
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_run, (field, name, rounds))
+        return pool.apply(_run, (factory, name, rounds))
 
 
-def _run(field: Field, name: str, rounds: int) -> float | None:
-    if field.prepare:
-        field.prepare()
-    contender = field.find(name)
+def _run(factory: ContenderFactory, name: str, rounds: int) -> float | None:
+    if factory.prepare:
+        factory.prepare()
+    contender = factory.find(name)
     try:
         reset()
-        before = current()
+        bytes_before = current()
         work = contender.build()
         work(0)
-        # The compiler's own memory is not the step's.
+        # The memory of the compiler does not count.
         if contender.compiled:
             reset()
-        for number in range(rounds):
-            work(number)
-        return (peak() - before) / 2**20
+        for round_number in range(rounds):
+            work(round_number)
+        return (peak() - bytes_before) / 2**20
     except Exception as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
 
 
 def reset() -> None:
-    """Forget the peak so far, where the system can."""
+    """Reset the recorded peak, if the system supports it."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         clear.write_text("5", encoding="ascii")
 
 
 def peak() -> int:
-    """Bytes of this process, since `reset`."""
+    """Return the peak resident bytes of this process since `reset`."""
     return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def current() -> int:
-    """Bytes of this process."""
+    """Return the resident bytes of this process."""
     return _status("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

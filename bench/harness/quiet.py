@@ -1,4 +1,4 @@
-"""Whether the machine was ours alone: other processes spoil a measurement on few cores."""
+"""Detect other processes, which distort measurements on few cores."""
 
 import os
 import time
@@ -8,23 +8,23 @@ STAT = Path("/proc/stat")
 
 
 class Watch:
-    """Counts the processor time that others use.
+    """Measures the CPU time that other processes use.
 
-    On Linux alone; elsewhere nobody is seen.
+    Works on Linux only; on other systems the result is 0.
     """
 
     def __init__(self) -> None:
         self.begin, self.busy, self.own = time.perf_counter(), _busy(), _own()
 
     def others(self) -> float:
-        """Cores that were busy for others on average since this watch began, stolen time included."""
+        """Return the mean number of cores that other processes used since the start, steal time included."""
         wall = time.perf_counter() - self.begin
-        used = (_busy() - self.busy) - (_own() - self.own)
-        return max(used, 0.0) / wall if wall else 0.0
+        busy_elsewhere = (_busy() - self.busy) - (_own() - self.own)
+        return max(busy_elsewhere, 0.0) / wall if wall else 0.0
 
 
 def _busy() -> float:
-    """Seconds of all cores at work since the machine started."""
+    """Return the busy seconds of all cores since the machine started."""
     if not STAT.exists():
         return 0.0
     fields = [int(n) for n in STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
@@ -33,5 +33,5 @@ def _busy() -> float:
 
 
 def _own() -> float:
-    """Seconds of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its finished children."""
     return sum(os.times()[:4]) if STAT.exists() else 0.0

@@ -1,4 +1,4 @@
-"""Tables: Markdown for people, JSON for whoever compares later."""
+"""Write tables as Markdown, and the measurements as JSON."""
 
 import json
 import shlex
@@ -16,17 +16,17 @@ from harness.turns import log
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one contender.
+    """Measurements of one contender.
 
     Args:
-        library: who.
-        setting: how.
-        rates: the figure of each round; more is better.
-        speeds: FLOP/s of each round, or none.
+        library: name of the library.
+        setting: precision and mode.
+        rates: rate of each round; higher is better.
+        speeds: FLOP/s of each round, or empty.
         memory: MiB at the peak, if measured.
-        compile_seconds: what compiling took, for those that compile.
-        disturbed: rounds in which other processes took part of the machine, in spite of repetitions.
-        failure: why there are no figures.
+        compile_seconds: compile time, if compiled.
+        disturbed: rounds that other processes disturbed in spite of repetitions.
+        failure: error message if there are no measurements.
     """
 
     library: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Contenders at the same work."""
+    """Measurements of several contenders on the same work."""
 
     title: str
     unit: str
@@ -51,12 +51,12 @@ class Table:
 
     @property
     def best_peer(self) -> Row | None:
-        """The fastest that is not heedful."""
+        """Return the fastest contender other than heedful."""
         peers = [row for row in self.rows if row.library != "heedful" and row.rates]
         return max(peers, key=lambda row: statistics.median(row.rates), default=None)
 
     def ratio(self, row: Row) -> float | None:
-        """The median over the rounds of this row's rate over the best peer's."""
+        """Return the median over rounds of the ratio of this row's rate to the best peer's."""
         best = self.best_peer
         if best is None or not row.rates:
             return None
@@ -64,7 +64,7 @@ class Table:
 
 
 def fastest(table: Table, n: int) -> set[str]:
-    """Names of the ``n`` fastest contenders of each library."""
+    """Return the names of the ``n`` fastest contenders of each library."""
     groups: dict[str, list[Row]] = {}
     for row in table.rows:
         if row.rates:
@@ -79,32 +79,32 @@ def fastest(table: Table, n: int) -> set[str]:
 def write(
     name: str, title: str, sections: Sequence[str], record: Any, machine: Machine, folder: Path
 ) -> None:
-    """Write ``name.md`` from its sections and ``name.json`` with the record, and show the first."""
+    """Write ``name.md`` from its sections and ``name.json`` with the record; print the former."""
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["python", f"bench/{Path(sys.argv[0]).name}", *_public(sys.argv[1:])])
     day = datetime.now(UTC).date().isoformat()
     text = "\n\n".join([f"# {title}", *sections, f"`{command}`, {day}.  \n{machine}"]) + "\n"
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    whole = {
+    record_with_context = {
         "claim": name, "command": command, "date": day, "machine": machine.as_dict(), "results": record
     }  # fmt: skip
-    (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(record_with_context, indent=1) + "\n", encoding="utf-8")
     print(text)
     log(f"written: {folder / name}.md and .json")
 
 
 def write_tables(name: str, title: str, tables: Sequence[Table], machine: Machine, folder: Path) -> None:
-    """`write` for tables of contenders."""
+    """Call `write` for tables of contenders."""
     write(name, title, [*map(markdown, tables)], [asdict(table) for table in tables], machine, folder)
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     return "\n".join(map(_line, [head, ["---"] * len(head), *rows]))
 
 
 def markdown(table: Table) -> str:
-    """A table, fastest first."""
+    """Return a Markdown table of contenders, fastest first."""
     shares = any(row.speeds for row in table.rows)
     memories = any(row.memory is not None for row in table.rows)
     compiles = any(row.compile_seconds is not None for row in table.rows)
@@ -117,15 +117,15 @@ def markdown(table: Table) -> str:
         cells += [f"{row.memory:,.0f} MiB" if row.memory is not None else ""] * memories
         cells += [f"{row.compile_seconds:.0f} s" if row.compile_seconds is not None else ""] * compiles
         lines.append(cells)
-    parts = [f"## {table.title}", grid(head, lines)]
+    paragraphs = [f"## {table.title}", grid(head, lines)]
     if table.peaks:
         peaks = ", ".join(f"{name} {value / 1e9:,.0f} GFLOP/s" for name, value in table.peaks.items())
-        none = "" if "bf16" in table.peaks else "; bf16 would be emulated, so nobody uses it"
-        parts.append(f"Peak of large products in the same run: {peaks}{none}.")
+        remark = "" if "bf16" in table.peaks else "; bf16 would be emulated, so it is not measured"
+        paragraphs.append(f"Peak of large products in the same run: {peaks}{remark}.")
     if disturbed := sum(row.disturbed for row in table.rows):
         turns = sum(len(row.rates) for row in table.rows)
-        parts.append(f"Other processes were busy during {disturbed} of {turns} turns.")
-    return "\n\n".join(parts)
+        paragraphs.append(f"Other processes were busy during {disturbed} of {turns} turns.")
+    return "\n\n".join(paragraphs)
 
 
 def _figures(table: Table, row: Row) -> list[str]:
@@ -145,7 +145,7 @@ def _share(table: Table, row: Row) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Format with three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -154,13 +154,13 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _public(arguments: Sequence[str]) -> list[str]:
-    """The arguments without folders of the one who measured: left out, or a program's name alone."""
-    kept, skip = [], False
+    """Return the arguments without private folders: options dropped, absolute paths cut to the name."""
+    arguments_shown, skips_next = [], False
     for argument in arguments:
         if argument in ("--lock", "--out", "--work"):
-            skip = True
-        elif skip:
-            skip = False
+            skips_next = True
+        elif skips_next:
+            skips_next = False
         else:
-            kept.append(Path(argument).name if Path(argument).is_absolute() else argument)
-    return kept
+            arguments_shown.append(Path(argument).name if Path(argument).is_absolute() else argument)
+    return arguments_shown

@@ -1,7 +1,7 @@
-"""Contenders in turn: A B C A B C ...
+"""Interleaved measurement of contenders: A B C A B C ...
 
-The speed of a machine drifts, most of all of a rented one. So nobody is measured in one stretch: in
-each round everybody gets one turn on the same batch, and ratios are formed within rounds.
+The speed of a machine drifts, especially of a virtual one. So the measurements are interleaved: in each
+round every contender runs once on the same batch, and ratios are computed within rounds.
 """
 
 import fcntl
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import IO
 
 from harness.contender import Contender
-from harness.seats import Field, Seat, SeatApart
+from harness.runners import ContenderFactory, LocalRunner, ProcessRunner
 
 STRETCH = 120.0
-"""Seconds after which a lock that others wait for is given up between two turns."""
+"""Seconds after which the lock is released between two turns, for others that wait for it."""
 
 
 class Lock:
-    """Lets benchmarks that share a machine take turns: a lock on a file, or nothing."""
+    """File lock for benchmarks that share a machine; without a path it does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self.file: IO[str] | None = path.open("a") if path else None
@@ -31,7 +31,7 @@ class Lock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Take the lock where it is not held; keep it afterwards if it was not held for long."""
+        """Acquire the lock if it is not held; keep it afterwards unless it has been held for `STRETCH`."""
         if self.file and self.since is None:
             fcntl.flock(self.file, fcntl.LOCK_EX)
             self.since = time.monotonic()
@@ -41,7 +41,7 @@ class Lock:
             time.sleep(0.5)
 
     def release(self) -> None:
-        """Let the others go on."""
+        """Release the lock."""
         if self.file and self.since is not None:
             fcntl.flock(self.file, fcntl.LOCK_UN)
             self.since = None
@@ -49,13 +49,13 @@ class Lock:
 
 @dataclass
 class Timing:
-    """What was measured of a contender.
+    """Measurements of a contender.
 
     Args:
-        seconds: of each round's turn.
-        disturbed: how many of these turns others disturbed.
+        seconds: time of each round's turn.
+        disturbed: number of these turns that other processes disturbed.
         first: seconds of building and the first call, in which a compiled contender compiles.
-        failure: why it could not take part.
+        failure: error message if it could not run.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -73,62 +73,70 @@ def measure(
     contenders: Sequence[Contender],
     *,
     rounds: int,
-    apart: Field | None = None,
+    factory: ContenderFactory | None = None,
     warm_up: int = 3,
     patience: int = 0,
     device: str = "cpu",
     lock: Lock | None = None,
     log: Callable[[str], None] | None = None,
 ) -> dict[str, Timing]:
-    """Build and warm up every contender, then let them take turns for ``rounds`` rounds.
+    """Build and warm up every contender, then measure them in turn for ``rounds`` rounds.
 
-    Each in a process of its own where ``apart`` says how to find it there; all in this one otherwise.
-    A disturbed turn is taken again up to ``patience`` times; then it counts all the same.
+    With a ``factory`` each contender runs in a subprocess, otherwise all run in this process.
+    A disturbed turn is repeated up to ``patience`` times; the last repetition counts in any case.
     """
     lock, log = lock or Lock(None), log or log
     timings = {c.name: Timing() for c in contenders}
-    seats: dict[str, Seat | SeatApart] = {}
+    runners: dict[str, LocalRunner | ProcessRunner] = {}
     try:
         for contender in contenders:
             with lock.held():
-                seat = SeatApart(contender.name, apart, device) if apart else Seat(contender, device)
-                if _prepare(seat, contender, timings[contender.name], warm_up, log):
-                    seats[contender.name] = seat
+                runner = (
+                    ProcessRunner(contender.name, factory, device)
+                    if factory
+                    else LocalRunner(contender, device)
+                )
+                if _prepare(runner, contender, timings[contender.name], warm_up, log):
+                    runners[contender.name] = runner
         # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
-        order, shuffle = list(seats), random.Random(0)
-        for number in range(rounds):
+        order, shuffle = list(runners), random.Random(0)
+        for round_number in range(rounds):
             shuffle.shuffle(order)
             for name in order:
                 with lock.held():
-                    seconds, disturbed = seats[name].turn(number, patience)
+                    seconds, disturbed = runners[name].turn(round_number, patience)
                 timings[name].seconds.append(seconds)
                 timings[name].disturbed += disturbed
-            log(f"round {number + 1} of {rounds}")
+            log(f"round {round_number + 1} of {rounds}")
     finally:
         lock.release()
-        for seat in seats.values():
-            seat.close()
+        for runner in runners.values():
+            runner.close()
     return timings
 
 
 def _prepare(
-    seat: Seat | SeatApart, contender: Contender, timing: Timing, warm_up: int, log: Callable[[str], None]
+    runner: LocalRunner | ProcessRunner,
+    contender: Contender,
+    timing: Timing,
+    warm_up: int,
+    log: Callable[[str], None],
 ) -> bool:
-    """Whether it can take part: a peer that cannot is no reason to stop."""
+    """Warm up a contender; return whether it works. Only a failure of heedful is raised."""
     try:
-        timing.first, again = seat.warm_up(warm_up)
+        timing.first, last = runner.warm_up(warm_up)
     except Exception as error:
-        seat.close()
-        text = str(error) if isinstance(seat, SeatApart) else f"{type(error).__name__}: {error}"
+        runner.close()
+        text = str(error) if isinstance(runner, ProcessRunner) else f"{type(error).__name__}: {error}"
         timing.failure = text.strip().splitlines()[0][:120]
         log(f"{contender.name}: {timing.failure}")
         if contender.library == "heedful":
             raise
         return False
-    log(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
+    log(f"{contender.name}: first {timing.first:.2f} s, then {last:.3f} s")
     return True
 
 
 def log(text: str) -> None:
-    """Say it to whoever watches."""
+    """Print to standard error."""
     print(text, file=sys.stderr, flush=True)

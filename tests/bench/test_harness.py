@@ -1,4 +1,4 @@
-"""What every figure of the benchmarks rests on: the work counted, the batches, the turns, the ratios."""
+"""Foundations of the benchmarks: FLOPs, batches, turns and ratios."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ from harness.batches import END, FIRST, START, padded, pairs, sources, texts
 from harness.contender import Contender, choose
 from harness.flops import Shape, encoder_decoder, language_model
 from harness.report import Row, Table, fastest, markdown
-from harness.seats import Field
+from harness.runners import ContenderFactory
 from harness.turns import measure
 from where_time_goes import OUTSIDE, PRODUCTS, REST, kind_of
 
@@ -85,15 +85,15 @@ def contender(library, setting, log, fails=False):
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("harness.seats.TURN", 0.0)
-    monkeypatch.setattr("harness.seats.REST", 0.0)
+    monkeypatch.setattr("harness.runners.TURN", 0.0)
+    monkeypatch.setattr("harness.runners.REST", 0.0)
 
 
 @pytest.mark.full
-def test_everybody_has_one_turn_a_round_on_the_same_batch(no_waiting):
+def test_every_contender_has_one_turn_a_round_on_the_same_batch(no_waiting):
     log = []
-    entered = [contender("peer", name, log) for name in "abc"]
-    timings = measure(entered, rounds=3, warm_up=2, log=lambda text: None)
+    contenders = [contender("peer", name, log) for name in "abc"]
+    timings = measure(contenders, rounds=3, warm_up=2, log=lambda text: None)
     rounds = [log[i : i + 3] for i in range(6, 15, 3)]
     assert [sorted(r) for r in rounds] == [[(name, n) for name in "abc"] for n in range(3)]
     assert [len(t.seconds) for t in timings.values()] == [3, 3, 3]
@@ -101,8 +101,8 @@ def test_everybody_has_one_turn_a_round_on_the_same_batch(no_waiting):
 
 def test_a_peer_that_fails_is_named_and_left_out(no_waiting):
     log = []
-    entered = [contender("peer", "a", log), contender("peer", "b", log, fails=True)]
-    timings = measure(entered, rounds=2, log=lambda text: None)
+    contenders = [contender("peer", "a", log), contender("peer", "b", log, fails=True)]
+    timings = measure(contenders, rounds=2, log=lambda text: None)
     assert timings["peer, b"].failure == "ValueError: no such thing"
     assert timings["peer, b"].seconds == []
     assert len(timings["peer, a"].seconds) == 2
@@ -115,15 +115,15 @@ def test_heedful_must_not_fail(no_waiting):
 
 @pytest.mark.parametrize("busy, turns, disturbed", [([0.0], 1, 0), ([2.0, 0.0], 2, 0), ([2.0] * 9, 3, 1)])
 def test_a_disturbed_turn_is_taken_again(no_waiting, monkeypatch, busy, turns, disturbed):
-    left, log = iter(busy), []
-    monkeypatch.setattr("harness.quiet.Watch.others", lambda self: next(left))
-    entered = [contender("peer", "a", log)]
-    timing = measure(entered, rounds=1, warm_up=1, patience=2, log=lambda text: None)["peer, a"]
+    remaining, log = iter(busy), []
+    monkeypatch.setattr("harness.quiet.Watch.others", lambda self: next(remaining))
+    contenders = [contender("peer", "a", log)]
+    timing = measure(contenders, rounds=1, warm_up=1, patience=2, log=lambda text: None)["peer, a"]
     assert (len(log) - 1, len(timing.seconds), timing.disturbed) == (turns, 1, disturbed)
 
 
 def strangers(folder):
-    """Contenders for processes of their own: one that notes where it works, and two that fail."""
+    """Return contenders for subprocesses: two that record their PID, and two that fail."""
 
     def noting():
         return lambda number: (folder / f"{os.getpid()}-{number}").touch()
@@ -139,16 +139,16 @@ def strangers(folder):
 
 
 @pytest.mark.full
-def test_whoever_is_apart_has_a_process_of_its_own_and_may_fail_there(tmp_path):
-    field = Field(strangers, (tmp_path,))
-    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, apart=field, log=lambda text: None)
+def test_contenders_run_in_subprocesses_and_may_fail_there(tmp_path):
+    factory = ContenderFactory(strangers, (tmp_path,))
+    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, factory=factory, log=lambda text: None)
     assert timings["peer, failing"].failure == "ValueError: no such thing"
     assert timings["peer, dying"].failure == "its process ended"
     assert [len(timings[f"peer, {name}"].seconds) for name in "ab"] == [2, 2]
     # Two processes, neither of them this one, and both did both rounds.
-    places = [note.name.split("-") for note in tmp_path.iterdir()]
-    assert len({pid for pid, _ in places} - {str(os.getpid())}) == 2
-    assert sorted(number for _, number in places) == ["0", "0", "1", "1"]
+    names = [note.name.split("-") for note in tmp_path.iterdir()]
+    assert len({pid for pid, _ in names} - {str(os.getpid())}) == 2
+    assert sorted(number for _, number in names) == ["0", "0", "1", "1"]
 
 
 def test_ratios_are_formed_within_rounds_against_the_best_peer():
@@ -175,17 +175,17 @@ def test_the_share_is_of_the_highest_peak():
 
 
 def test_choosing_by_name():
-    entered = [contender("peer", name, []) for name in ("bf16", "fp32")]
-    assert choose(entered, "fp") == entered[1:]
-    assert choose(entered, None) == entered
+    contenders = [contender("peer", name, []) for name in ("bf16", "fp32")]
+    assert choose(contenders, "fp") == contenders[1:]
+    assert choose(contenders, None) == contenders
     with pytest.raises(SystemExit, match="matches none"):
-        choose(entered, "int8")
+        choose(contenders, "int8")
 
 
-def test_nobody_needs_what_the_processor_only_emulates():
-    entered = [replace(contender("peer", name, []), bf16=name == "bf16") for name in ("bf16", "fp32")]
-    assert choose(entered, None, has_bf16=False) == entered[1:]
-    assert choose(entered, None, has_bf16=True) == entered
+def test_bf16_is_left_out_if_it_is_emulated():
+    contenders = [replace(contender("peer", name, []), bf16=name == "bf16") for name in ("bf16", "fp32")]
+    assert choose(contenders, None, has_bf16=False) == contenders[1:]
+    assert choose(contenders, None, has_bf16=True) == contenders
 
 
 def test_validation_is_over_every_character_of_whole_windows():

@@ -4,13 +4,13 @@
     python tests/golden/golden.py check runs phrasebook  compare the entries of `runs` named like "phrasebook"
     python tests/golden/golden.py record                 write the records again
 
-A change of structure must leave every number as it is. A change of a number is a commit of its own that says
-why. Everything goes through the command, so the records survive changes of the Python API. There are three:
+Refactoring must not change any number. A change of a number is a separate commit that states the reason.
+Everything runs through the command, so the records survive changes of the Python API. There are three:
 `runs` (20 updates of a recipe for each task and family, then predict, evaluate and explain), `models`
 (parameters and FLOPs of every preset and recipe) and `lab` (verdict and values of every experiment).
 
-Results depend on the instruction set in their last digits. The script therefore starts itself again with the
-instruction set that every x86-64 processor has, and keeps six significant digits.
+Results depend on the instruction set in their last digits. The script therefore restarts itself with the
+baseline instruction set of x86-64, and keeps six significant digits.
 """
 
 import argparse
@@ -71,7 +71,7 @@ TEXTS = (
 
 
 def command(*arguments: str) -> str:
-    """Run the command in this process, and return what it printed."""
+    """Run the command in this process, and return its standard output."""
     from heedful.cli.main import app
 
     printed = io.StringIO()
@@ -88,7 +88,7 @@ def command(*arguments: str) -> str:
 
 
 def digest(value: Any, folder: str = "\0") -> Any:
-    """JSON with six significant digits, long arrays as shape and sums, and paths without the folder."""
+    """Return JSON with six significant digits, long arrays as shape and sums, paths without the folder."""
     if isinstance(value, str):
         return value.replace(folder, "")
     if isinstance(value, bool) or value is None:
@@ -117,50 +117,50 @@ UNSTABLE = {
 
 
 def rounded(value: float) -> float | int | str:
-    """Six significant digits; what is not finite as text."""
+    """Round to six significant digits; non-finite numbers become text."""
     if isinstance(value, int):
         return value
     return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
 def flat(value: Any) -> tuple[list[float] | None, list[int]]:
-    """The numbers of a rectangular nested list with its shape, or None."""
+    """Return the numbers of a rectangular nested list and its shape, or None."""
     if not isinstance(value, list) or not value:
         return None, []
-    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
+    if all(isinstance(entry, int | float) and not isinstance(entry, bool) for entry in value):
         return value, [len(value)]
-    parts = [flat(each) for each in value]
-    if any(numbers is None for numbers, _ in parts) or len({tuple(shape) for _, shape in parts}) > 1:
+    children = [flat(entry) for entry in value]
+    if any(numbers is None for numbers, _ in children) or len({tuple(shape) for _, shape in children}) > 1:
         return None, []
-    return [n for numbers, _ in parts for n in numbers or []], [len(value), *parts[0][1]]
+    return [n for numbers, _ in children for n in numbers or []], [len(value), *children[0][1]]
 
 
 def summary(numbers: list[float]) -> list[float | int | str]:
-    """Sum, norm, and a sum that depends on the order."""
+    """Return sum, norm, and a sum that depends on the order."""
     total = math.fsum(numbers)
     norm = math.sqrt(math.fsum(n * n for n in numbers))
     ordered = math.fsum(n * math.cos(i) for i, n in enumerate(numbers))
-    return [rounded(float(each)) for each in (total, norm, ordered)]
+    return [rounded(float(x)) for x in (total, norm, ordered)]
 
 
-def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """A line for every value that is not the same; numbers may differ in their last digits."""
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Yield a line for every difference; numbers may differ in their last digits."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key not in new:
-                yield f"{where}.{key}: is missing"
+                yield f"{path}.{key}: is missing"
             elif key not in old:
-                yield f"{where}.{key}: is new"
+                yield f"{path}.{key}: is new"
             else:
-                yield from differences(old[key], new[key], f"{where}.{key}")
+                yield from differences(old[key], new[key], f"{path}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
-            yield from differences(a, b, f"{where}[{i}]")
+            yield from differences(a, b, f"{path}[{i}]")
     elif is_number(old) and is_number(new):
         if not math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
-            yield f"{where}: {old} became {new}"
+            yield f"{path}: {old} became {new}"
     elif old != new:
-        yield f"{where}: {old!r} became {new!r}"
+        yield f"{path}: {old!r} became {new!r}"
 
 
 def is_number(value: Any) -> bool:
@@ -170,7 +170,7 @@ def is_number(value: Any) -> bool:
 # Runs -------------------------------------------------------------------------------------------------
 
 SUBWORDS = ["tokenizer.subwords.vocab_size=500"]
-# Each recipe: the keys of its inputs, whether its explanation is recorded too, and what is changed in it.
+# For each recipe: keys of its inputs, whether its explanation is recorded, and overrides.
 RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
     "phrasebook-ta": (("source",), True, []),
     "phrasebook-rnn": (("source",), True, []),
@@ -206,7 +206,7 @@ def record_runs(words: list[str]) -> Iterator[tuple[str, Any]]:
 def run_record(
     name: str, keys: tuple[str, ...], explained: bool, changes: list[str], folder: Path
 ) -> dict[str, Any]:
-    """One run, from its recipe to its explanation."""
+    """Return the record of one run, from its recipe to its explanation."""
     out, path = folder / name, folder / f"{name}.jsonl"
     recipe = YAML(typ="safe", pure=True).load(command("train", name, "--print"))
     fewer = list(fewer_rows(recipe["data"], folder))
@@ -229,7 +229,7 @@ def run_record(
 
 
 def fewer_rows(data: dict[str, Any], folder: Path) -> Iterator[str]:
-    """Overrides that keep the first rows of each data set; of running text, the first lines."""
+    """Yield overrides that limit each data set to its first rows, or lines for running text."""
     sources = {"train": data["train"], "valid": data["valid"]}
     sources |= {f"test.{name}": source for name, source in data["test"].items()}
     for key, source in sources.items():
@@ -244,7 +244,7 @@ def fewer_rows(data: dict[str, Any], folder: Path) -> Iterator[str]:
 
 
 def inputs_of(keys: tuple[str, ...], folder: Path) -> Iterator[dict[str, str]]:
-    """Ten inputs: texts, or paths of images."""
+    """Yield ten inputs: texts, or paths of images."""
     for i, text in enumerate(TEXTS):
         if keys == ("image",):
             path = folder / f"{i}.png"
@@ -255,21 +255,21 @@ def inputs_of(keys: tuple[str, ...], folder: Path) -> Iterator[dict[str, str]]:
 
 
 def write_image(path: Path, i: int) -> None:
-    """A smooth pattern in three colours, different for each i."""
+    """Write a smooth RGB pattern that depends on i."""
     y, x = np.mgrid[0:40, 0:40] / 40
     planes = [np.sin(3 * x * (i + 1) + c) * np.cos(2 * y * (c + 1) + i) for c in range(3)]
     Image.fromarray((127 * (1 + np.stack(planes, -1))).astype("uint8")).save(path)
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """What the training logged, without times."""
+    """Return the logged metrics of a training, without times."""
     lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
-    kept = ("event", "update", "epoch", "loss", "terms", "rate", "norm", "tokens", "metrics", "best")
-    return [{key: value for key, value in json.loads(line).items() if key in kept} for line in lines]
+    keys = ("event", "update", "epoch", "loss", "terms", "rate", "norm", "tokens", "metrics", "best")
+    return [{key: value for key, value in json.loads(line).items() if key in keys} for line in lines]
 
 
 def weights(run: Path) -> dict[str, Any]:
-    """Shapes, sums and norms of all tensors, without their names."""
+    """Return shapes, sums and norms of all tensors, without names."""
     tensors = load_file(run / "weights.safetensors").values()
     rows = [[list(each.shape), summary(each.double().flatten().tolist())[:2]] for each in tensors]
     return {"parameters": sum(each.numel() for each in tensors), "tensors": sorted(rows)}
@@ -279,37 +279,37 @@ def weights(run: Path) -> dict[str, Any]:
 
 
 def record_models(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """Parameters and FLOPs of every preset and recipe."""
+    """Yield parameters and FLOPs of every preset and recipe."""
     for name in (*presets(), *recipes()):
         if all(word in name for word in words):
-            found = json.loads(command("describe", name, "--json"))
-            yield name, digest({key: value for key, value in found.items() if key in COUNTED})
+            description = json.loads(command("describe", name, "--json"))
+            yield name, digest({key: value for key, value in description.items() if key in COUNTED})
 
 
 COUNTED = ("total", "trainable", "layers", "flops_per_token", "training_flops_per_token", "memory")
 
 
 def presets() -> list[str]:
-    """The names of the presets, one a line."""
+    """Return the names of the presets."""
     return (FOLDER / "presets.txt").read_text("utf-8").split()
 
 
 def recipes() -> list[str]:
-    """The names of the shipped recipes."""
+    """Return the names of the shipped recipes."""
     return [each["name"] for each in json.loads(command("recipes", "--json"))["recipes"]]
 
 
 def record_lab(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """Verdicts and measured values of every experiment and its control, in their short form."""
+    """Yield verdicts and measured values of every experiment and its control, in short form."""
     for name in experiments():
         if all(word in name for word in words):
-            (found,) = json.loads(command("lab", name, "--short", "--control", "--json"))["experiments"]
-            kept = ("control", "verdict", "expected", "measured")
-            yield name, digest([{key: each[key] for key in kept} for each in found["results"]])
+            (report,) = json.loads(command("lab", name, "--short", "--control", "--json"))["experiments"]
+            keys = ("control", "verdict", "expected", "measured")
+            yield name, digest([{key: each[key] for key in keys} for each in report["results"]])
 
 
 def experiments() -> list[str]:
-    """The names of the experiments."""
+    """Return the names of the experiments."""
     return [each["name"] for each in json.loads(command("lab", "--json"))["experiments"]]
 
 
@@ -323,49 +323,51 @@ PARTS: dict[str, Callable[[list[str]], Iterator[tuple[str, Any]]]] = {
 
 
 def check(part: str, words: list[str]) -> list[str]:
-    """A line for every difference from the record."""
-    recorded = json.loads((RECORDS / f"{part}.json").read_text("utf-8"))
-    wrong, seen = [], set()
+    """Return a line for every difference from the record."""
+    records = json.loads((RECORDS / f"{part}.json").read_text("utf-8"))
+    differing, names = [], set()
     for name, value in PARTS[part](words):
-        found = list(differences(recorded.get(name), value, f"{part}: {name}"))
-        print(f"{part}: {name}: {'equal' if not found else f'{len(found)} differences'}", flush=True)
-        wrong += found
-        seen.add(name)
-    missing = [] if words else sorted(recorded.keys() - seen)
-    return wrong + [f"{part}: {name}: is gone" for name in missing]
+        changes = list(differences(records.get(name), value, f"{part}: {name}"))
+        print(f"{part}: {name}: {'equal' if not changes else f'{len(changes)} differences'}", flush=True)
+        differing += changes
+        names.add(name)
+    missing = [] if words else sorted(records.keys() - names)
+    return differing + [f"{part}: {name}: is gone" for name in missing]
 
 
 def record(part: str, words: list[str]) -> None:
-    """Write the record, or the entries that were asked for."""
+    """Write the record, or only the selected entries."""
     path = RECORDS / f"{part}.json"
-    kept = json.loads(path.read_text("utf-8")) if words and path.exists() else {}
+    entries = json.loads(path.read_text("utf-8")) if words and path.exists() else {}
     for name, value in PARTS[part](words):
         print(f"{part}: {name}", flush=True)
-        kept[name] = value
+        entries[name] = value
     path.parent.mkdir(exist_ok=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in sorted(kept)]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(entries[name], ensure_ascii=False)}" for name in sorted(entries)
+    ]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
 def main() -> int:
-    """Check or record."""
+    """Check or write the records."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("action", choices=("check", "record"))
     parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("words", nargs="*", help="only entries whose name has all of these")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in BASELINE.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **BASELINE})
     if "HEEDFUL_DATA" not in os.environ:
         parser.error("HEEDFUL_DATA must name the folder with the corpora")
-    started, wrong = time.monotonic(), []
-    for part in [asked.part] if asked.part else PARTS:
-        if asked.action == "record":
-            record(part, asked.words)
+    start, differing = time.monotonic(), []
+    for part in [args.part] if args.part else PARTS:
+        if args.action == "record":
+            record(part, args.words)
         else:
-            wrong += check(part, asked.words)
-    print("\n".join([*wrong, f"{len(wrong)} differences, {time.monotonic() - started:.0f} s"]))
-    return 1 if wrong else 0
+            differing += check(part, args.words)
+    print("\n".join([*differing, f"{len(differing)} differences, {time.monotonic() - start:.0f} s"]))
+    return 1 if differing else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven through chromedriver (W3C WebDriver) with the standard library."""
+"""Headless Chromium, driven through chromedriver (W3C WebDriver) with the standard library."""
 
 import base64
 import json
@@ -39,16 +39,16 @@ SECONDS = 120
 SETTLED = (
     "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
 )
-"""Answers once two frames were drawn and the events that waited are done."""
+"""Script that returns after two rendered frames and all pending events."""
 
 
 def missing() -> list[str]:
-    """The programs that this machine lacks."""
+    """Return the programs that are not installed."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
 
 class Browser:
-    """One session with an empty profile in ``folder``."""
+    """Browser session with an empty profile in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,14 +67,14 @@ class Browser:
             "binary": shutil.which("chromium"),
             "args": [*FLAGS, f"--user-data-dir={folder / 'profile'}"],
         }
-        wanted = {
+        capabilities = {
             "browserName": "chrome",
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
-        made = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})
-        self._url += f"/{made['sessionId']}"
-        # Away from the page that the browser begins with, which loads a lot of its own.
+        session = self._ask("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
+        self._url += f"/{session['sessionId']}"
+        # Leave the start page, which makes requests of its own.
         self._ask("POST", "/url", {"url": "about:blank"})
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -84,7 +84,7 @@ class Browser:
             return json.load(answer)["value"]
 
     def close(self) -> None:
-        """End the browser, then its driver."""
+        """Close the browser, then its driver."""
         try:
             self._ask("DELETE", "")
         finally:
@@ -94,31 +94,31 @@ class Browser:
             self._driver.stdout.close()
 
     def open(self, document: str) -> str:
-        """Load a document from a file; its address."""
+        """Write a document to a file and load it; return its URL."""
         path = self.folder / "page.html"
         path.write_text(document, encoding="utf-8")
         return self.visit(path)
 
     def visit(self, path: Path) -> str:
-        """Load a file; its address."""
+        """Load a file; return its URL."""
         self._ask("POST", "/url", {"url": path.as_uri()})
-        # Without a click a first key may go to the window, and not to the page.
+        # Click first: otherwise the first key press may go to the window instead of the page.
         self.move(1, 1, click=True)
         return path.as_uri()
 
     def execute(self, script: str, *values: Any) -> Any:
-        """What a function body returns; ``arguments`` are the values."""
+        """Run a function body with ``arguments`` set to the values; return its result."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": [*values]})
 
     def press(self, *names: str) -> None:
-        """Press keys one after the other: those of `KEYS`, or signs."""
+        """Press keys one after the other: names in `KEYS`, or characters."""
         actions = [
             {"type": kind, "value": KEYS.get(name, name)} for name in names for kind in ("keyDown", "keyUp")
         ]
         self._act({"type": "key", "id": "keys", "actions": actions})
 
     def move(self, x: float, y: float, *, click: bool = False) -> None:
-        """Move the mouse to a place in the window, in pixels of the style, and press its button there."""
+        """Move the mouse to a position in CSS pixels; with ``click`` press its button there."""
         actions: list[dict[str, Any]] = [{"type": "pointerMove", "duration": 0, "x": round(x), "y": round(y)}]
         if click:
             actions += [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
@@ -126,20 +126,20 @@ class Browser:
         self._act(mouse)
 
     def _act(self, actions: dict[str, Any]) -> None:
-        """Do what people do, and wait for what the page makes of it: some events (``toggle``) come later."""
+        """Perform input actions, and wait for their events; some, like ``toggle``, are asynchronous."""
         self._ask("POST", "/actions", {"actions": [actions]})
         self._ask("POST", "/execute/async", {"script": SETTLED, "args": []})
 
     def devtools(self, command: str, **parameters: Any) -> Any:
-        """A command of the DevTools protocol."""
+        """Run a command of the DevTools protocol."""
         return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def log(self, kind: str) -> list[dict[str, Any]]:
-        """What was logged since the last time: ``browser`` or ``performance``."""
+        """Return the entries of the ``browser`` or ``performance`` log since the last call."""
         return self._ask("POST", "/se/log", {"type": kind})
 
     def requested(self) -> set[str]:
-        """The addresses that were asked for since the last time."""
+        """Return the URLs requested since the last call."""
         events = (json.loads(entry["message"])["message"] for entry in self.log("performance"))
         return {
             event["params"]["request"]["url"]
@@ -148,7 +148,7 @@ class Browser:
         }
 
     def show(self, *, dark: bool = False, width: int = 1400, height: int = 1000, scale: float = 1) -> None:
-        """What the page is told of the screen and of what people prefer."""
+        """Emulate a screen size and user preferences."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         still = {"name": "prefers-reduced-motion", "value": "reduce"}
         self.devtools("Emulation.setEmulatedMedia", features=[scheme, still])
@@ -156,9 +156,9 @@ class Browser:
         self.devtools("Emulation.setDeviceMetricsOverride", **size)
 
     def address(self) -> str:
-        """That of the page that is shown."""
+        """Return the URL of the current page."""
         return self._ask("GET", "/url")
 
     def image(self) -> bytes:
-        """The window as a PNG."""
+        """Return a screenshot of the window as PNG."""
         return base64.b64decode(self._ask("GET", "/screenshot"))

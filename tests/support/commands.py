@@ -1,4 +1,4 @@
-"""The real command, and two tiny runs that were trained with it: a Transformer and a recurrent model.
+"""Fixtures that run the real command, and two tiny runs trained with it: Transformer and recurrent model.
 
 The fixtures are imported by the ``conftest.py`` of the folders that use them.
 """
@@ -39,7 +39,7 @@ validation: {decode: null, decoding: {kind: beam, beam: 3}}
 decoding: {kind: beam, beam: 3}
 """
 
-# Its answer is always the same two lines, so that a newline has to be shown.
+# Always predicts the same two lines, so that outputs contain a newline.
 RECURRENT = """\
 task: {kind: translation}
 data:
@@ -63,14 +63,14 @@ training: {max_updates: 60, tokens_per_update: 100, validate_every: 60, precisio
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
     err: str
 
     def json(self) -> Any:
-        """Standard output as the one JSON object that it must be."""
+        """Parse standard output, which must be one line of JSON."""
         assert self.out.count("\n") == 1, self.out
         return json.loads(self.out)
 
@@ -86,7 +86,7 @@ class Started:
         self.command.ask("wait")
         status = self.command.answer()["status"]
         self.command.running = None
-        # As bytes: reading as text would take \r\n for \n.
+        # As bytes, because reading as text would convert \r\n to \n.
         out, err = ((self.folder / name).read_bytes().decode("utf-8") for name in ("out", "err"))
         return Done(status, out, err)
 
@@ -115,13 +115,13 @@ class Command:
         """Start the command.
 
         Args:
-            arguments: of the command.
-            cwd: its folder.
-            stdin: what it reads.
-            env: further variables.
-            file_size: limits every file that it writes, in bytes.
-            out: opened as standard output; what goes there is not in `Done`.
-            err: opened as standard error, likewise.
+            arguments: arguments of the command.
+            cwd: working directory.
+            stdin: standard input.
+            env: additional environment variables.
+            file_size: maximum size in bytes of files that it writes.
+            out: file for standard output, which is then missing in `Done`.
+            err: file for standard error, likewise.
         """
         self.calls += 1
         folder = self.folder / str(self.calls)
@@ -144,7 +144,7 @@ class Command:
         return self.running
 
     def __call__(self, *arguments: Any, **settings: Any) -> Done:
-        """Run the command to its end."""
+        """Run the command, and wait for it."""
         return self.start(*arguments, **settings).wait()
 
     def ask(self, request: Any) -> None:
@@ -157,7 +157,7 @@ class Command:
         return json.loads(self.server.stdout.readline())
 
     def end(self) -> None:
-        """End what a test that failed has left running."""
+        """Kill a command that a failed test has left running."""
         if self.running is not None:
             os.kill(self.running.pid, signal.SIGKILL)
             self.running.wait()
@@ -169,7 +169,7 @@ class Command:
 
 @pytest.fixture(scope="session")
 def heedful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """The command, quick to start."""
+    """Return the command, without its start-up time."""
     command = Command(tmp_path_factory.mktemp("commands"))
     yield command
     command.close()
@@ -177,13 +177,13 @@ def heedful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """The variables that every process of the command gets."""
+    """Return the environment variables of the command."""
     return ENVIRONMENT
 
 
 @pytest.fixture(scope="session")
 def process() -> Callable[..., subprocess.CompletedProcess[Any]]:
-    """``python`` with any arguments, in an interpreter of its own."""
+    """Return a function that runs ``python`` with any arguments in a new interpreter."""
 
     def run(*arguments: Any, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[Any]:
         settings = {"text": True, "env": ENVIRONMENT, "timeout": 120, **settings}
@@ -194,10 +194,10 @@ def process() -> Callable[..., subprocess.CompletedProcess[Any]]:
 
 
 def write_corpus(folder: Path) -> None:
-    """Words, and the same in capitals and in reverse order."""
-    draw = random.Random(0)
+    """Write a parallel corpus: random words, and the same in capitals and reverse order."""
+    rng = random.Random(0)
     for name, n in (("train", 160), ("valid", 23), ("test", 17)):
-        rows = [[draw.choice(WORDS) for _ in range(draw.randint(1, 7))] for _ in range(n)]
+        rows = [[rng.choice(WORDS) for _ in range(rng.randint(1, 7))] for _ in range(n)]
         text = {"src": rows, "tgt": [[word.upper() for word in reversed(row)] for row in rows]}
         for side, lines in text.items():
             (folder / f"{name}.{side}").write_text("".join(" ".join(x) + "\n" for x in lines), "utf-8")
@@ -205,7 +205,7 @@ def write_corpus(folder: Path) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A folder of one's own with the recipe ``tiny.yaml`` and its data."""
+    """Return a fresh folder with the recipe ``tiny.yaml`` and its data."""
     write_corpus(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TRANSFORMER, "utf-8")
     return tmp_path
@@ -213,7 +213,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def transformer(heedful: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run; nobody may change it."""
+    """Return a trained run, which tests must not change."""
     folder = tmp_path_factory.mktemp("transformer")
     write_corpus(folder)
     (folder / "tiny.yaml").write_text(TRANSFORMER, "utf-8")
@@ -224,10 +224,10 @@ def transformer(heedful: Command, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="session")
 def recurrent(heedful: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained recurrent run with a tokenizer for each side; nobody may change it."""
+    """Return a trained recurrent run with one tokenizer per side, which tests must not change."""
     folder = tmp_path_factory.mktemp("recurrent")
-    draw = random.Random(1)
-    rows = [{"text": {"en": "".join(draw.choices("abc ", k=5)) + "d", "two": "x\ny"}} for _ in range(40)]
+    rng = random.Random(1)
+    rows = [{"text": {"en": "".join(rng.choices("abc ", k=5)) + "d", "two": "x\ny"}} for _ in range(40)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     (folder / "two.yaml").write_text(RECURRENT, "utf-8")
     done = heedful("train", "two.yaml", "--out", "run", cwd=folder)
@@ -237,5 +237,5 @@ def recurrent(heedful: Command, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def own_run(transformer: Path, tmp_path: Path) -> Path:
-    """A copy of the trained run that a test may damage."""
+    """Return a copy of the trained run that a test may modify."""
     return Path(shutil.copytree(transformer, tmp_path / "own-run"))

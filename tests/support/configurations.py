@@ -1,4 +1,4 @@
-"""Values of typed configurations at random, drawn from the annotations of their fields."""
+"""Sample random values of typed configurations from the annotations of their fields."""
 
 import copy
 import random
@@ -29,22 +29,22 @@ SMALL: dict[str, Sequence[Any]] = {
     "patch_size": (3, 4),
     "n": (3, 4, 5),
 }
-"""Sizes that are always set, so that a model is quick to build; so are all sections that may have one."""
+"""Small sizes, always set, so that models are quick to build; sections that may have one are set too."""
 
 OWN = ("no_such_package:Name", "os:system", "torch.nn:Linear")
-"""Import paths, all of packages that were not named as plugins."""
+"""Import paths of packages that are not registered as plugins."""
 
 Place = tuple[tuple[str, ...], Any]
 """The path of a field, and its annotation."""
 
 
 class Drawing:
-    """Draws settings of configurations.
+    """Samples settings of configurations.
 
     Args:
         rng: the source of randomness.
-        choices: values of a field by its name, instead of any of its type.
-        extreme: how probable it is that a number is far from all that is usual.
+        choices: values to choose from, by field name; default any value of its type.
+        extreme: probability that a number is extreme.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Drawing:
         self.rng, self.choices, self.extreme = rng, {**SMALL, **(choices or {})}, extreme
 
     def value(self, kind: Any, key: str = "") -> Any:
-        """A value of the type, often at a bound of what a configuration takes."""
+        """Return a random value of the type, often at a limit of what a configuration accepts."""
         rng, origin, parts = self.rng, get_origin(kind), get_args(kind)
         if key in self.choices and not configurations(kind):
             return copy.deepcopy(rng.choice(self.choices[key]))
         if origin is Annotated:
-            changed = next((each.config for each in parts[1:] if isinstance(each, ChangesOf)), None)
-            return self.changes(changed) if changed else self.value(parts[0], key)
+            changes_config = next((each.config for each in parts[1:] if isinstance(each, ChangesOf)), None)
+            return self.changes(changes_config) if changes_config else self.value(parts[0], key)
         if origin is Literal:
             return rng.choice(parts)
         if origin in (Union, types.UnionType):
-            # Of sections that are always set, the usual kind more often: others often do not fit the rest.
-            usual = _is_sized(parts[0]) and rng.random() < 0.65
-            chosen = parts[0] if usual else rng.choice(parts)
+            # Prefer the first kind of a section that is always set: other kinds are often incompatible.
+            prefers_first = _is_sized(parts[0]) and rng.random() < 0.65
+            chosen = parts[0] if prefers_first else rng.choice(parts)
             is_own = any(issubclass(each, CustomSection) for each in configurations(chosen))
             return self.value(rng.choice(parts) if is_own else chosen, key)
         if origin in (list, tuple):
@@ -87,7 +87,7 @@ class Drawing:
         return None
 
     def settings(self, config: type[BaseModel], share: float = 0.25) -> dict[str, Any]:
-        """Settings of a configuration: small sizes always, and a share of the other fields."""
+        """Return settings of a configuration: all small sizes, and a share of the other fields."""
         settings: dict[str, Any] = {}
         for key, field in config.model_fields.items():
             if key == "kind":
@@ -97,7 +97,7 @@ class Drawing:
         return settings
 
     def changes(self, config: type[BaseModel]) -> dict[str, Any]:
-        """A few settings of a configuration, some of them within a section of the kind that it has."""
+        """Return changes of a configuration: a few settings, some of them within a section of its kind."""
         changes = {
             key: self.value(_type_of(field), key)
             for key, field in config.model_fields.items()
@@ -109,7 +109,7 @@ class Drawing:
         return changes
 
     def mutated(self, base: Mapping[str, Any], config: type[BaseModel], n: int) -> dict[str, Any]:
-        """The settings with ``n`` fields drawn anew, each in a section that is drawn first."""
+        """Return a copy of the settings with ``n`` fields resampled, each in a random section."""
         settings = copy.deepcopy(dict(base))
         for _ in range(n):
             sections: dict[str, list[Place]] = {}
@@ -121,35 +121,35 @@ class Drawing:
 
 
 def configurations(kind: Any) -> list[type[BaseModel]]:
-    """The configurations that a type allows."""
+    """Return the configurations that a type allows."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
     if get_origin(kind) in (Annotated, Union, types.UnionType):
         parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
-        return [found for part in parts for found in configurations(part)]
+        return [config for part in parts for config in configurations(part)]
     return []
 
 
-def places(config: type[BaseModel], settings: Any, above: tuple[str, ...] = ()) -> Iterator[Place]:
-    """Every field that can be set, also inside the sections that the settings have or that have a default."""
+def places(config: type[BaseModel], settings: Any, prefix: tuple[str, ...] = ()) -> Iterator[Place]:
+    """Yield every field that can be set, also in sections that are set or have a default."""
     for key, field in config.model_fields.items():
         if key == "kind":
             continue
-        yield (*above, key), _type_of(field)
-        held = settings.get(key) if isinstance(settings, Mapping) else None
-        if held is None and (key in settings or field.default is None or field.is_required()):
+        yield (*prefix, key), _type_of(field)
+        section = settings.get(key) if isinstance(settings, Mapping) else None
+        if section is None and (key in settings or field.default is None or field.is_required()):
             continue
-        held = as_section(held) if configurations(field.annotation) else held
-        usual = getattr(field.default, "kind", None)
-        name = held.get("kind", usual) if isinstance(held, Mapping) else usual
-        found = configurations(field.annotation)
-        chosen = [each for each in found if len(found) == 1 or _kind_of(each) == name]
-        for each in chosen[:1]:
-            yield from places(each, {} if held is None else held, (*above, key))
+        section = as_section(section) if configurations(field.annotation) else section
+        default_kind = getattr(field.default, "kind", None)
+        kind = section.get("kind", default_kind) if isinstance(section, Mapping) else default_kind
+        configs = configurations(field.annotation)
+        matching_configs = [each for each in configs if len(configs) == 1 or _kind_of(each) == kind]
+        for each in matching_configs[:1]:
+            yield from places(each, {} if section is None else section, (*prefix, key))
 
 
 def _type_of(field: FieldInfo) -> Any:
-    """The annotation with its metadata, which pydantic keeps apart."""
+    """Return the annotation with its metadata, which pydantic stores separately."""
     return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
 
 
@@ -158,20 +158,20 @@ def _is_needed(field: FieldInfo) -> bool:
 
 
 def _is_sized(kind: Any) -> bool:
-    """Whether a section of this type may have one of the `SMALL` sizes, at any depth."""
+    """Return whether a section of this type may have one of the `SMALL` sizes, at any depth."""
     fields = [each for config in configurations(kind) for each in config.model_fields.items()]
     return any(key in SMALL or _is_sized(field.annotation) for key, field in fields)
 
 
 def _kind_of(config: type[BaseModel]) -> str | None:
-    """Its kind; None: it has none, or any import path."""
+    """Return its kind; None if it has none, or accepts any import path."""
     field = config.model_fields.get("kind")
     return None if field is None or issubclass(config, CustomSection) else get_args(field.annotation)[0]
 
 
 def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for key in path[:-1]:
-        held = as_section(settings.get(key))
-        settings[key] = held if isinstance(held, dict) else {}
+        section = as_section(settings.get(key))
+        settings[key] = section if isinstance(section, dict) else {}
         settings = settings[key]
     settings[path[-1]] = value

@@ -1,11 +1,11 @@
-"""Calls of the native engine with something wrong in them; run as a script, under a sanitizer.
+"""Fuzz the native engine with invalid calls; run as a script, under a sanitizer.
 
-A call is made of a small model's decoder, with caches, rows and instructions of every kind. Then single
-numbers of it are changed. Sizes of memory (`Call.n_lines`, ``n_weights`` …) are what the engine trusts: they
-only shrink, and addresses only vanish. Everything else may become anything.
+A valid call of a small model's decoder, with caches, rows and instructions of every kind, is mutated in
+single numbers. The engine trusts memory sizes (`Call.n_lines`, ``n_weights`` …): these are only decreased,
+and addresses only set to null. Everything else may take any value.
 
-The script is given the compiler's flags and numbers of trials as JSON. It prints how many calls were carried
-out and refused, and then reads out of bounds by telling the engine a wrong size: a sanitizer that is at work
+The argument is JSON: compiler flags, number of trials and seed. The script prints the numbers of calls that
+ran and that were refused, and then reads out of bounds on purpose through a wrong size: a working sanitizer
 ends it there.
 """
 
@@ -33,9 +33,9 @@ LARGE = [*NUMBERS, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
 
 
 def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
-    """A small encoder-decoder for this library."""
+    """Return the engine of a small encoder-decoder, compiled for this library."""
     torch.manual_seed(1)
-    before, native.library = native.library, lambda: library
+    original_library, native.library = native.library, lambda: library
     config = TransformerConfig(
         d_model=14,
         n_layers=1,
@@ -45,53 +45,53 @@ def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
     try:
         return compile_model(build_model(config, V, V).eval(), precision)
     finally:
-        native.library = before
+        native.library = original_library
 
 
 @dataclass
-class Made:
-    """A call that can be carried out, and what it is made of."""
+class CallCase:
+    """A valid call and its parts."""
 
     runner: Runner
-    rooms: tuple[KeyValueCaches, KeyValueCaches]
+    cache_pair: tuple[KeyValueCaches, KeyValueCaches]
     rows: Rows
 
     @property
     def call(self) -> native.Call:
-        """The structure."""
+        """Return the call structure."""
         return self.runner.call
 
     @property
     def code(self) -> Any:
-        """The instructions."""
+        """Return the instructions."""
         return self.runner._code
 
     @property
     def caches(self) -> Any:
-        """Where keys and values lie."""
+        """Return the key-value caches."""
         return self.runner._caches
 
     def index(self, op: int, nth: int = 0) -> int:
-        """The number of the nth instruction of that kind."""
+        """Return the index of the nth instruction with opcode ``op``."""
         return [i for i, each in enumerate(self.code) if each.op == op][nth]
 
     def run(self) -> None:
-        """Carry it out."""
+        """Run the call."""
         self.runner.engine.library.run(self.call)
 
 
-def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
-    """A call of ``n`` rows, with all of its memory in use somewhere."""
-    draw = np.random.default_rng(n)
-    small = lambda high, *shape: draw.integers(0, high, shape, dtype=np.int32)  # noqa: E731
-    own, source = (
-        KeyValueCaches(engine.own_cache_shapes, LINES, CAPACITY),
-        KeyValueCaches(engine.source_cache_shapes, SOURCE_LINES, SOURCE_CAPACITY),
+def build_case(engine: Engine, n: int, n_threads: int = 1) -> CallCase:
+    """Build a valid call of ``n`` rows with all of its memory filled."""
+    rng = np.random.default_rng(n)
+    small = lambda high, *shape: rng.integers(0, high, shape, dtype=np.int32)  # noqa: E731
+    own_caches, source_caches = (
+        KeyValueCaches(engine.own_caches, LINES, CAPACITY),
+        KeyValueCaches(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
     )
-    for tensor in (*own.keys, *own.values, *source.keys, *source.values):
+    for tensor in (*own_caches.keys, *own_caches.values, *source_caches.keys, *source_caches.values):
         tensor.normal_()
     rows = Rows(
-        draw.integers(0, V, n),
+        rng.integers(0, V, n),
         small(CAPACITY, n),
         small(LINES, n),
         small(SEQUENCES, n),
@@ -103,93 +103,98 @@ def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
     runner = Runner(engine, engine.decoder, n, n_threads)
     for buffer in runner.buffers:
         buffer.normal_()
-    runner.attach(own, source, CAPACITY)
+    runner.attach(own_caches, source_caches, CAPACITY)
     runner.use(rows, linked=True)
     runner.run()
-    return Made(runner, (own, source), rows)
+    return CallCase(runner, (own_caches, source_caches), rows)
 
 
 Change = tuple[Any, Any, Any]
-"""An object or array, its field or index, and what it becomes."""
+"""An object or array, its field or index, and the new value."""
 
 
-def random_change(base: Made, draw: random.Random) -> Change:
-    """One number of a call, and another in its place."""
-    call, kind = base.call, draw.randrange(5)
-    if kind == 0:  # a number of an instruction
-        op = draw.choice(base.code)
+def random_change(base: CallCase, rng: random.Random) -> Change:
+    """Return a random change of one number of a call."""
+    call, kind = base.call, rng.randrange(5)
+    if kind == 0:  # an operand of an instruction
+        op = rng.choice(base.code)
         names = [n for n, _ in native.Instruction._fields_ if n not in (*WEIGHTS, *SIZES, "number")]
-        name = draw.choice(names)
-        near = [getattr(op, name) + d for d in (-1, 1)] + [2 * getattr(op, name)]
-        return op, name, draw.choice(near if draw.random() < 0.3 else NUMBERS)
-    if kind == 1:  # weights that are missing or shorter
-        op = draw.choice(base.code)
-        if draw.random() < 0.3:
-            return op, draw.choice(WEIGHTS), None
-        name = draw.choice(SIZES)
-        return op, name, draw.choice([-1, 0, getattr(op, name) - 1, getattr(op, name) // 2])
+        name = rng.choice(names)
+        near_values = [getattr(op, name) + d for d in (-1, 1)] + [2 * getattr(op, name)]
+        return op, name, rng.choice(near_values if rng.random() < 0.3 else NUMBERS)
+    if kind == 1:  # missing or shorter weights
+        op = rng.choice(base.code)
+        if rng.random() < 0.3:
+            return op, rng.choice(WEIGHTS), None
+        name = rng.choice(SIZES)
+        return op, name, rng.choice([-1, 0, getattr(op, name) - 1, getattr(op, name) // 2])
     if kind == 2:  # a cache
-        cache = draw.choice(base.caches)
-        name, less = draw.choice(["capacity", "lines", "keys", "values", "n_keys", "n_values"]), [-1, 0, 1]
+        cache = rng.choice(base.caches)
+        name, small_values = (
+            rng.choice(["capacity", "lines", "keys", "values", "n_keys", "n_values"]),
+            [-1, 0, 1],
+        )
         if name in ("keys", "values"):
             return cache, name, None
-        old = getattr(cache, name)
+        current = getattr(cache, name)
         return (
             cache,
             name,
-            draw.choice([*less, old - 1, *(() if name.startswith("n_") else (old + 1, *LARGE))]),
+            rng.choice(
+                [*small_values, current - 1, *(() if name.startswith("n_") else (current + 1, *LARGE))]
+            ),
         )
     if kind == 3:  # a row
-        array = getattr(base.rows, draw.choice(ROWS)).reshape(-1)
+        array = getattr(base.rows, rng.choice(ROWS)).reshape(-1)
         choices = LARGE if array.dtype == np.int64 else NUMBERS
         return (
             array,
-            draw.randrange(len(array)),
-            draw.choice([V, LINES, CAPACITY, CAPACITY + 1, *choices][:-1]),
+            rng.randrange(len(array)),
+            rng.choice([V, LINES, CAPACITY, CAPACITY + 1, *choices][:-1]),
         )
-    return random_of_call(call, base.runner, draw)
+    return random_of_call(call, base.runner, rng)
 
 
-def random_of_call(call: native.Call, runner: Runner, draw: random.Random) -> Change:
-    """Of the call itself, its buffers and their widths."""
-    kind = draw.randrange(4)
+def random_of_call(call: native.Call, runner: Runner, rng: random.Random) -> Change:
+    """Return a random change of the call structure, its buffers or their widths."""
+    kind = rng.randrange(4)
     if kind == 0:
         names = [*ROWS, "program", "buffers", "widths", "caches", "converted", "row_scales", "scores"]
-        return call, draw.choice(names), None
+        return call, rng.choice(names), None
     if kind == 1:
-        name = draw.choice(["n_rows", "n_threads", "linked"])
-        old = getattr(call, name)
-        # Threads are started before rows are read.
+        name = rng.choice(["n_rows", "n_threads", "linked"])
+        current = getattr(call, name)
+        # Threads are started before rows are validated.
         return (
             call,
             name,
-            draw.choice(
-                [-1, 0, 1, old - 1, *LARGE] if name != "n_rows" else [-1, 0, 1, old + 1, *LARGE[-6:]]
+            rng.choice(
+                [-1, 0, 1, current - 1, *LARGE] if name != "n_rows" else [-1, 0, 1, current + 1, *LARGE[-6:]]
             ),
         )
     if kind == 2:
         names = ["n_instructions", "n_buffers", "n_lines", "n_caches", "n_sequences", "n_ancestors"]
-        name = draw.choice([*names, "most_threads", "n_converted", "n_scores"])
-        return call, name, draw.choice([-(2**63), -1, 0, 1, getattr(call, name) - 1])
-    i = draw.randrange(len(runner._widths))
-    if draw.random() < 0.3:
+        name = rng.choice([*names, "most_threads", "n_converted", "n_scores"])
+        return call, name, rng.choice([-(2**63), -1, 0, 1, getattr(call, name) - 1])
+    i = rng.randrange(len(runner._widths))
+    if rng.random() < 0.3:
         return runner._addresses, i, None
-    return runner._widths, i, draw.choice([-(2**62), -1, 0, 1, int(runner._widths[i]) - 1])
+    return runner._widths, i, rng.choice([-(2**62), -1, 0, 1, int(runner._widths[i]) - 1])
 
 
-def one_instruction(base: Made, draw: random.Random) -> list[Change]:
-    """A single instruction in place of the program: what the others alone read is then unchecked."""
-    address = base.runner._first + draw.randrange(len(base.code)) * ctypes.sizeof(native.Instruction)
+def one_instruction(base: CallCase, rng: random.Random) -> list[Change]:
+    """Return changes that reduce the program to one instruction, so that the others check nothing."""
+    address = base.runner._first + rng.randrange(len(base.code)) * ctypes.sizeof(native.Instruction)
     return [(base.call, "program", address), (base.call, "n_instructions", 1)]
 
 
 def old_value(owner: Any, name: Any) -> Any:
-    """What a change takes away."""
+    """Return the value before a change."""
     return getattr(owner, name) if isinstance(name, str) else owner[name]
 
 
 def put(change: Change) -> None:
-    """Make a change."""
+    """Apply a change."""
     owner, name, value = change
     if isinstance(name, str):
         setattr(owner, name, value)
@@ -197,9 +202,9 @@ def put(change: Change) -> None:
         owner[name] = value
 
 
-def outcome(base: Made, changes: list[Change]) -> bool:
-    """Whether the call is carried out with these changes, which are taken back afterwards."""
-    before = [(owner, name, old_value(owner, name)) for owner, name, _ in changes]
+def outcome(base: CallCase, changes: list[Change]) -> bool:
+    """Run the call with these changes, then undo them; return False if the engine refused it."""
+    old_values = [(owner, name, old_value(owner, name)) for owner, name, _ in changes]
     try:
         for change in changes:
             put(change)
@@ -208,13 +213,13 @@ def outcome(base: Made, changes: list[Change]) -> bool:
     except ValueError:
         return False
     finally:
-        for change in reversed(before):
+        for change in reversed(old_values):
             put(change)
 
 
 def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
-    """Carry out or refuse ``n`` calls; how many were what."""
-    draw, found = random.Random(seed), {"done": 0, "refused": 0}
+    """Run ``n`` mutated calls; return how many ran and how many were refused."""
+    rng, counts = random.Random(seed), {"done": 0, "refused": 0}
     shapes = [
         ("fp32", "layer", 1, 1),
         ("fp32", "batch", 13, 3),
@@ -222,29 +227,30 @@ def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
         ("int8", "layer", 9, 1),
     ]
     bases = [
-        made(engine_of(library, precision, norm), rows, threads) for precision, norm, rows, threads in shapes
+        build_case(engine_of(library, precision, norm), rows, threads)
+        for precision, norm, rows, threads in shapes
     ]
     for trial in range(n):
         base = bases[trial % len(bases)]
-        changes = [random_change(base, draw) for _ in range(draw.choice([0, 1, 1, 1, 2]))]
-        if draw.random() < 0.3:
-            changes = [*one_instruction(base, draw), *changes]
-        found["done" if outcome(base, changes) else "refused"] += 1
+        changes = [random_change(base, rng) for _ in range(rng.choice([0, 1, 1, 1, 2]))]
+        if rng.random() < 0.3:
+            changes = [*one_instruction(base, rng), *changes]
+        counts["done" if outcome(base, changes) else "refused"] += 1
     for base in bases:
-        base.run()  # with all changes taken back
-    return found
+        base.run()  # all changes undone
+    return counts
 
 
 def read_out_of_bounds(library: native.Library) -> None:
-    """Tell the engine that the table of embeddings is longer than it is."""
-    base = made(engine_of(library, "fp32", "layer"), 1)
+    """Read out of bounds: claim a larger embedding table than there is."""
+    base = build_case(engine_of(library, "fp32", "layer"), 1)
     base.code[0].n_weights *= 2
     base.rows.ids[0] = V
     base.run()
 
 
 def main() -> None:
-    """See above."""
+    """Run the sweep, then read out of bounds."""
     flags, n, seed = json.loads(sys.argv[1])
     try:
         library = native.Library(native.build(flags))

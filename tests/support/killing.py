@@ -1,4 +1,4 @@
-"""Trainings that are killed and gone on with, and what must not depend on that."""
+"""Helpers for trainings that are killed and resumed, and for comparing their outcomes."""
 
 import hashlib
 import json
@@ -19,21 +19,21 @@ SIZES = [
 
 Outcome = tuple[str, list[dict[str, Any]]]
 
-# Reached only where a checkpoint is written twice; the unit tests of checkpoints have it.
+# Reached only if a checkpoint is written twice; covered by the unit tests of checkpoints.
 ELSEWHERE = {"while-replacing"}
 
 
 def outcome(run: Path) -> Outcome:
-    """What must not depend on interruptions: the weights and what was measured, without the times."""
+    """Return what must not depend on interruptions: the hash of the weights, and metrics without times."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    kept = [line for line in lines if line["event"] in ("updated", "validated")]
-    measured = [{key: line[key] for key in line if key not in ("seconds", "elapsed")} for line in kept]
+    events = [line for line in lines if line["event"] in ("updated", "validated")]
+    measured = [{key: line[key] for key in line if key not in ("seconds", "elapsed")} for line in events]
     return hashlib.sha256((run / "weights.safetensors").read_bytes()).hexdigest(), measured
 
 
 @pytest.fixture(scope="module")
 def whole(heedful: Command, transformer: Path) -> Outcome:
-    """The outcome of a training of 24 updates that nothing disturbed."""
+    """Return the outcome of an uninterrupted training of 24 updates."""
     folder = transformer.parent
     done = heedful("train", "tiny.yaml", *SIZES, "--out", "undisturbed", cwd=folder)
     assert done.status == 0, done.err
@@ -46,15 +46,15 @@ def whole(heedful: Command, transformer: Path) -> Outcome:
 
 
 def begin(heedful: Command, corpus: Path, changes: Sequence[str] = SIZES, **settings: Any) -> Started:
-    """Start or resume, whichever a person would have to after looking at the folder."""
+    """Start the training, or resume it if its folder exists."""
     resume = ["--resume"] if (corpus / "run" / "recipe.yaml").exists() else []
     return heedful.start("train", "tiny.yaml", *changes, "--out", "run", *resume, cwd=corpus, **settings)
 
 
 def finish(heedful: Command, corpus: Path) -> Outcome:
-    """The outcome of a run that is gone on with, to its end."""
-    done = begin(heedful, corpus).wait()
-    assert done.status == 0, done.err
+    """Resume a run to its end; return its outcome."""
+    process = begin(heedful, corpus).wait()
+    assert process.status == 0, process.err
     assert list((corpus / "run").rglob(".*")) == []  # nothing half written is left
     return outcome(corpus / "run")
 
@@ -62,5 +62,5 @@ def finish(heedful: Command, corpus: Path) -> Outcome:
 def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come to that"
+        assert time.monotonic() < end, "timeout: condition not met"
         time.sleep(0.001)

@@ -1,10 +1,10 @@
-"""Runs the command many times without loading torch as often: it loads once, then forks.
+"""Run the command many times but import torch once: import, then fork for each request.
 
 Each line on standard input is a request, ``{"argv", "cwd", "env", "stdin", "stdout", "stderr", "file_size"}``
-with paths for the streams, and is followed by a line that asks to wait. The answers are ``{"pid"}`` when
-the process runs, and ``{"status"}`` when it has ended, as subprocess counts it: negative for a signal.
-Nothing is computed here before the fork, so the child is what ``python -m heedful`` would be after its
-imports; but it times no more updates than it must.
+with paths for the streams, and is followed by a line that requests to wait. The answers are ``{"pid"}`` when
+the process runs, and ``{"status"}`` when it has ended (as in subprocess, negative for a signal). Nothing is
+computed before the fork, so the child is in the state of ``python -m heedful`` after its imports; only the
+time for measuring updates is set to 0.
 """
 
 import gc
@@ -27,7 +27,7 @@ from heedful.cli.main import main
 
 
 def child(request: dict) -> None:
-    """Take the place of a fresh interpreter; never return."""
+    """Run a request in the forked process like a fresh interpreter; never return."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         handle = os.open(request[name], os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, number)
@@ -36,7 +36,7 @@ def child(request: dict) -> None:
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
     sys.argv = ["heedful", *request["argv"]]
-    # As at a terminal; where the tests run in the background, a shell may have them ignore interrupts.
+    # As in a terminal; a shell may ignore interrupts for tests that run in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     if request["file_size"] is not None:
@@ -67,7 +67,7 @@ def serve() -> None:
         if pid == 0:
             child(request)
         print(json.dumps({"pid": pid}), file=answers, flush=True)
-        requests.readline()  # until then the number stays taken, so that signals cannot go astray
+        requests.readline()  # keep the PID reserved until then, so that signals reach no other process
         _, status = os.waitpid(pid, 0)
         print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers, flush=True)
 

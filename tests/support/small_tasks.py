@@ -1,4 +1,4 @@
-"""Tasks with a small recipe, whose data files need not exist."""
+"""Build tasks with a small recipe; their data files need not exist."""
 
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import recipe_from
@@ -9,7 +9,7 @@ ENCODER = {"kind": "encoder", "d_model": 14, "n_layers": 1, "max_length": 9, "la
 
 
 def task_of(kind, processor, columns, *, model=None, **sections):
-    """The task of a recipe with these columns; ``model`` adds to `ENCODER`, or is of another kind."""
+    """Return the task of a recipe with these columns; ``model`` updates `ENCODER`, or replaces it."""
     source = {"kind": "tsv", "paths": "rows.tsv", "columns": {name: i for i, name in enumerate(columns)}}
     tree = {
         "data": {"train": source, "valid": source, **sections.pop("data", {})},

@@ -1,7 +1,7 @@
-"""What runs in which tier: `make check`, `make test` or the whole sweep (`make test-all`).
+"""Tiers of tests: `make check`, `make test` and the whole sweep (`make test-all`).
 
-Tests that take long are marked ``slow``, and left out of `make check`. Tests marked ``full`` run in the whole
-sweep alone. Of a sweep over many cases, `sampled` keeps some for `make test`.
+Slow tests are marked ``slow`` and excluded from `make check`. Tests marked ``full`` run only in the full
+sweep. For parameters with many cases, `sampled` selects some for `make test`.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,10 +11,10 @@ import pytest
 
 
 def sampled(cases: Iterable[Any], kept: Collection[Any]) -> list[Any]:
-    """Cases to parametrise by: those in ``kept`` run in `make test`, the others in the whole sweep alone.
+    """Return parameters: the cases in ``kept`` run in `make test`, the others only in the whole sweep.
 
     Raises:
-        ValueError: a case to keep is none of them.
+        ValueError: A case in ``kept`` is not in ``cases``.
     """
     cases = list(cases)
     if unknown := [case for case in kept if case not in cases]:

@@ -44,7 +44,7 @@ class ToyModel(nn.Module):
 
 
 class ToyObjective:
-    """``token`` over all targets; ``even`` over the even ones at half weight; ``seen`` only reported."""
+    """Loss terms: ``token`` (all targets), ``even`` (even targets, weight 0.5), ``seen`` (only reported)."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
         n = len(batch.targets)
@@ -62,7 +62,7 @@ class ToyObjective:
 
 
 def make_batch(samples: Any, epoch: int) -> Batch:
-    """Sample i in epoch e: ids that depend on both, as masked or noised data do."""
+    """Return a batch whose ids depend on sample and epoch, as for masked or noised data."""
     rows = [[(i * 3 + k * k + epoch) % (VOCAB - 2) + 2 for k in range(LENGTHS[i])] for i in samples]
     tokens = Tokens.of(rows)
     return Batch(tokens, (tokens.ids * 5 + 1) % VOCAB, None, tuple(samples))
@@ -82,7 +82,7 @@ def validate(model: nn.Module) -> dict[str, float]:
 
 @dataclass
 class Toy:
-    """Everything that `train` needs, fresh."""
+    """Everything that a training needs, newly built."""
 
     run: Path
     settings: dict[str, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Toy:
     def __post_init__(self) -> None:
         self.step = ModelWithLoss(ToyModel(self.dropout, self.tied), ToyObjective())
         self.optimizer = build_optimizer(AdamConfig(), self.step.model)
-        # Reduces after every validation that brings nothing better, which this high rate makes common.
+        # Reduces the rate after every validation without improvement, which is common at this high rate.
         self.schedule = Plateau(peak=0.3, factor=0.5, patience=0, direction="lower", warmup=3)
 
     def train(self, resume: bool = False) -> TrainingResult:
@@ -119,12 +119,12 @@ class Toy:
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    """Whether the same names hold the same bits."""
+    """Return whether two state dicts are bitwise equal."""
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def in_process(target: Any, *args: Any, environment: dict[str, str] | None = None) -> Any:
-    """Start ``target(*args)`` in a process of its own, forked from one that has only imported torch."""
+    """Start ``target(*args)`` in a new process, forked from one that has only imported torch."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["toy_training"])
     process = context.Process(target=_with_environment, args=(environment or {}, target, *args))
@@ -139,7 +139,7 @@ def _with_environment(environment: dict[str, str], target: Any, *args: Any) -> N
 
 
 def run_toy(run: Path, settings: dict[str, Any], resume: bool, pause: float = 0.0) -> None:
-    """Train in ``run`` with metrics; what a killed and resumed process does."""
+    """Train in ``run`` and write metrics; runs in processes that tests kill and resume."""
     import time
 
     wait = [lambda event: time.sleep(pause)] if pause else []
