@@ -51,14 +51,14 @@ def normalising(
     return begin
 
 
-def streaming(spelling: Spelling) -> Callable[[int], Callable[[], object]]:
+def streaming(detokenizer: Detokenizer) -> Callable[[int], Callable[[], object]]:
     """Decode an answer incrementally, token by token."""
 
     def begin(n: int) -> Callable[[], object]:
         ids = (TOKENIZER.encode(TEXT) * n)[:n]
 
         def work() -> None:
-            text = IncrementalText(spelling, lambda text: None)
+            text = IncrementalText(detokenizer, lambda text: None)
             for token in ids:
                 text(0, token)
             text.end()

@@ -65,7 +65,6 @@ def train_heedful(text: Text, seed: int, setup: TrainingSetup = MUON) -> Trainin
         build_optimizer,
         clip,
         gradient_norm,
-        set_lr,
     )
 
     torch.manual_seed(seed)
@@ -92,7 +91,7 @@ def train_heedful(text: Text, seed: int, setup: TrainingSetup = MUON) -> Trainin
         loss, _ = step(batch, step.counts(batch))
         loss.backward()
         clip(parameters, 1.0, gradient_norm(parameters))
-        set_rate(optimizer, _rate(setup, update))
+        set_lr(optimizer, _rate(setup, update))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     seconds = time.perf_counter() - start

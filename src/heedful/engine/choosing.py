@@ -34,7 +34,7 @@ def check_precision(precision: str) -> Precision:
     names = get_args(Precision)
     if precision not in names:
         raise RequestError(
-            f"unknown precision {precision!r}{nearest(precision, names)}; take one of {', '.join(names)}"
+            f"unknown precision {precision!r}{nearest(precision, names)}; expected one of {', '.join(names)}"
         )
     return cast(Precision, precision)
 

@@ -181,7 +181,7 @@ def _taps_named(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
     """Return the taps of these names; raise KeyError if one does not exist."""
     all_taps = taps(model)
     if missing := sorted({*names} - {*all_taps}):
-        raise KeyError(f"no tap named {missing[0]!r}; there are {sorted(all_taps)}")
+        raise KeyError(f"no tap named {missing[0]!r}; available: {', '.join(sorted(all_taps))}")
     return {name: all_taps[name] for name in names}
 
 

@@ -122,7 +122,7 @@ class ObjectiveConfig(Config):
     def _known(cls, loss: str | CustomLoss) -> str | CustomLoss:
         if isinstance(loss, str) and loss not in cls.losses:
             names = ", ".join(cls.losses)
-            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {names}")
+            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; expected one of {names}")
         return loss
 
     def make(self) -> Objective:

@@ -206,7 +206,7 @@ class _Composer:
             if key in entries:
                 line = entries[key].mark.line
                 first_line = "" if line is None else f"; the first is on line {line}"
-                raise self.fail(event, f"the key {key!r} is given twice{first_line}")
+                raise self.fail(event, f"duplicate key {key!r}{first_line}")
             entries[key] = replace(self.node(next(self.events), depth + 1), mark=self.mark_at(event))
         return entries
 

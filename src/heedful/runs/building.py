@@ -51,7 +51,7 @@ class Vocabularies:
         sizes = [getattr(self, name) or self.vocab_size or default for name, default in pairs]
         if None in sizes:
             all_options = f", or both {' and '.join(names)}" if len(names) > 1 else ""
-            raise RequestError(f"give vocab_size{all_options}")
+            raise RequestError(f"vocab_size is required{all_options}")
         return tuple(size for size in sizes if size is not None)
 
     def complete(self, kind: str) -> bool:

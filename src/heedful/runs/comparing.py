@@ -103,7 +103,7 @@ class Comparison:
         if name not in metrics:
             raise RequestError(
                 f"no run measured {name!r}{nearest(name, metrics)}"
-                + (f"; there are: {', '.join(metrics)}" if metrics else ": no run has been validated yet")
+                + (f"; available: {', '.join(metrics)}" if metrics else ": no run has been validated yet")
             )
         return name
 

@@ -54,7 +54,8 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         for column in required:
             if column not in row.row:
                 raise DataError(
-                    f"{row.location}: no column {column!r}; the row has the columns {', '.join(sorted(row.row))}"
+                    f"{row.location}: no column {column!r}; the row has the columns "
+                    f"{', '.join(sorted(row.row))}"
                 )
         yield with_images(_join_lists(row, columns), columns.images, root)
 

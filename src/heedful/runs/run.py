@@ -262,7 +262,7 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
         noun = "image" if images else "text"
         raise RequestError(
-            f"expected a list of {noun}s, got {_type_name(iterable)}; put a single {noun} into a list"
+            f"expected a list of {noun}s, got {_type_name(iterable)}; pass a single {noun} as a list of one"
         )
     inputs = list(iterable)
     if not images:

@@ -228,7 +228,7 @@ def draw_test_sequences(chained: bool) -> Int[Tensor, "n length"]:
 
 @measures("patterns-of-heads", chained=(True, False))
 def count_patterns_of_heads(size: Size, chained: bool) -> Series:
-    """Count patterns of heads, untrained and trained, curves_over several initialisations."""
+    """Count patterns of heads, untrained and trained, over several initialisations."""
     runs = [train_encoder(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     untrained, trained = [run.untrained.patterns for run in runs], [run.trained.patterns for run in runs]
     counts = Counter(pattern for patterns in trained for pattern in patterns)
@@ -347,7 +347,7 @@ def train_causal_model(back: int, updates: int, seed: int) -> Learned:
 
 @measures("emerging-links", back=(1, 5))
 def count_previous_token_heads(size: Size, back: int) -> Series:
-    """Count heads that attend to the previous token, untrained and trained, curves_over several initialisations."""
+    """Count heads that attend to the previous token, untrained and trained, for several initialisations."""
     runs = [train_causal_model(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
     shares_trained, shares_untrained = (
         [run.trained.share for run in runs],

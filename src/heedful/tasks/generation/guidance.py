@@ -61,7 +61,9 @@ class GuidedConfig(Config):
             )
         for key, number, limit in (("layer", self.layer, n_layers), ("head", self.head, n_heads)):
             if number is not None and number > limit:
-                raise ValueError(f"objective.guided.{key}={number}: the model has {limit}, counted from 1")
+                raise ValueError(
+                    f"objective.guided.{key}={number}: must be at most {limit} in this model (counted from 1)"
+                )
 
 
 def heads_over_source(model: Config) -> tuple[int, int]:
