@@ -65,6 +65,7 @@ def train_heedful(text: Text, seed: int, setup: TrainingSetup = MUON) -> Trainin
         build_optimizer,
         clip,
         gradient_norm,
+        set_lr,
     )
 
     torch.manual_seed(seed)

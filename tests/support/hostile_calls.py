@@ -85,8 +85,8 @@ def build_case(engine: Engine, n: int, n_threads: int = 1) -> CallCase:
     rng = np.random.default_rng(n)
     small = lambda high, *shape: rng.integers(0, high, shape, dtype=np.int32)  # noqa: E731
     own_caches, source_caches = (
-        KeyValueCaches(engine.own_caches, LINES, CAPACITY),
-        KeyValueCaches(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
+        KeyValueCaches(engine.own_cache_shapes, LINES, CAPACITY),
+        KeyValueCaches(engine.source_cache_shapes, SOURCE_LINES, SOURCE_CAPACITY),
     )
     for tensor in (*own_caches.keys, *own_caches.values, *source_caches.keys, *source_caches.values):
         tensor.normal_()

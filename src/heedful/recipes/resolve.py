@@ -154,8 +154,8 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
     if not is_path:
         names = ", ".join(shipped) or "none"
         raise RequestError(
-            f"unknown recipe {name!r}{nearest(name, shipped)}; the shipped ones are: {names}; "
-            "a file's name ends in .yaml"
+            f"unknown recipe {name!r}{nearest(name, shipped)}; shipped recipes: {names}; "
+            "the name of a file must end in .yaml"
         )
     if not path.is_file():
         raise RequestError(f"{path}: no such file")

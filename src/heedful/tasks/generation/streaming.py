@@ -32,21 +32,21 @@ class Detokenizer:
     Args:
         tokenizer: of the generated text.
         undo: postprocessing of the text that the tokens spell (detokenisation, stop strings).
-        certain: the part of ``undo(text)`` that stays the same however the text continues.
-        begun: whether the tokens follow others, such as those of a prompt (`Tokenizer.spelled`).
-        is_local: whether ``undo`` and ``certain`` of the rest of a text do not depend on the part that is
-            certain, so that this part can be dropped.
+        stable_prefix: the part of ``undo(text)`` that stays the same however the text continues.
+        is_continuation: whether the tokens follow others, such as a prompt (`Tokenizer.token_bytes`).
+        is_local: whether ``undo`` and ``stable_prefix`` of the rest of a text do not depend on the prefix,
+            so that it can be dropped.
     """
 
     tokenizer: Tokenizer
     undo: Callable[[str], str]
-    certain: Callable[[str], str]
-    begun: bool = False
+    stable_prefix: Callable[[str], str]
+    is_continuation: bool = False
     is_local: bool = False
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
-        utf8 = b"".join(self.tokenizer.token_bytes(ids, is_continuation=self.begun))
+        utf8 = b"".join(self.tokenizer.token_bytes(ids, is_continuation=self.is_continuation))
         return self.undo(utf8.decode("utf-8", "replace"))
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
@@ -78,24 +78,30 @@ class IncrementalText:
     def __init__(self, detokenizer: Detokenizer, on_text: OnText) -> None:
         self.detokenizer, self.on_text = detokenizer, on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun, self._parts, self._size, self._due, self._emitted = detokenizer.begun, [""], 0, 0, 0
+        self._is_continuation, self._parts, self._size, self._due, self._emitted = (
+            detokenizer.is_continuation,
+            [""],
+            0,
+            0,
+            0,
+        )
 
     def __call__(self, sentence: int, token: int) -> None:
         """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
-        (utf8,) = self.detokenizer.tokenizer.token_bytes([token], is_continuation=self._begun)
-        self._begun = True
+        (utf8,) = self.detokenizer.tokenizer.token_bytes([token], is_continuation=self._is_continuation)
+        self._is_continuation = True
         self._add(self._decoder.decode(utf8))
         if self._size < self._due:
             self.on_text("")
             return
         self._due = self._size + self._size // 16 if self._size > self._SHORT else 0
         text = self._text()
-        certain = self.detokenizer.certain(text)
-        self._emit(certain)
+        stable_prefix = self.detokenizer.stable_prefix(text)
+        self._emit(stable_prefix)
         if self.detokenizer.is_local:
-            rest = text[len(certain) :]
+            rest = text[len(stable_prefix) :]
             self._parts, self._size, self._emitted = [rest], len(rest), 0
 
     def end(self) -> None:

@@ -45,18 +45,20 @@ class Stops:
         """The most tokens of a stop string, since every generated token is at least one byte."""
         return max((len(text.encode()) for text in self.texts), default=0)
 
-    def reached(self, ids: Sequence[int], *, begun: bool = True) -> bool:
+    def reached(self, ids: Sequence[int], *, is_continuation: bool = True) -> bool:
         """Return whether the last of the generated tokens completes a stop string.
 
         Args:
             ids: the generated tokens.
-            begun: whether they follow a prompt.
+            is_continuation: whether they follow a prompt.
         """
         if not self.texts or not ids:
             return False
         max_tokens = self.max_tokens
         utf8 = b"".join(
-            self.tokenizer.token_bytes(ids[-max_tokens:], is_continuation=begun or len(ids) > max_tokens)
+            self.tokenizer.token_bytes(
+                ids[-max_tokens:], is_continuation=is_continuation or len(ids) > max_tokens
+            )
         )
         return any(text.encode() in utf8 for text in self.texts)
 
@@ -65,7 +67,7 @@ class Stops:
         positions = [position for stop in self.texts if (position := text.find(stop)) >= 0]
         return text[: min(positions)] if positions else text
 
-    def certain(self, text: str) -> str:
+    def stable_prefix(self, text: str) -> str:
         """Return the part of ``before(text + more)`` that is the same for any continuation ``more``."""
         prefix_lengths = [n for stop in self.texts for n in range(1, len(stop)) if text.endswith(stop[:n])]
         return self.before(text)[: len(text) - max(prefix_lengths, default=0)]
@@ -210,7 +212,9 @@ class Continuation:
         self, logits: Float[Tensor, "N V"], model_state: State, tails: Sequence[SequenceTail]
     ) -> StepOutput:
         candidates = enumerate(tails) if self.stops.texts else ()
-        ended = [n for n, tail in candidates if self.stops.reached(tail.generated, begun=tail.has_prompt)]
+        ended = [
+            n for n, tail in candidates if self.stops.reached(tail.generated, is_continuation=tail.has_prompt)
+        ]
         if ended:
             logits[ended] = float("-inf")
             logits[ended, self.end] = 0.0
@@ -352,7 +356,9 @@ class Completer(Streaming):
     def _detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
         """Return the detokenizer of the answer to a prompt."""
         stops = self.stops
-        return Detokenizer(self.tokenizer, stops.before, stops.certain, begun=bool(prompt), is_local=True)
+        return Detokenizer(
+            self.tokenizer, stops.before, stops.stable_prefix, is_continuation=bool(prompt), is_local=True
+        )
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         best, *alternatives = [self._detokenizer(prompt).prediction(hypothesis) for hypothesis in hypotheses]

@@ -231,7 +231,9 @@ class LanguageModelling(RunningTextTask):
         answer = predict(max_new_tokens=min(limits.max_new_tokens, remaining))
         ids = [*prompt, *answer.ids]
         if len(answer.log_probs) > len(answer.ids):
-            if not Stops(tokenizer, tuple(limits.stop)).reached(list(answer.ids), begun=bool(prompt)):
+            if not Stops(tokenizer, tuple(limits.stop)).reached(
+                list(answer.ids), is_continuation=bool(prompt)
+            ):
                 ids.append(SPECIALS.end)
         elif remaining < limits.max_new_tokens:
             answer = replace(answer, note=f"cut after {remaining} tokens, the rest of the model's context")

@@ -177,7 +177,8 @@ def characters_read(spelling, ids):
         return of
 
     text = IncrementalText(
-        replace(spelling, undo=counted(spelling.undo), certain=counted(spelling.certain)), pieces.append
+        replace(spelling, undo=counted(spelling.undo), stable_prefix=counted(spelling.stable_prefix)),
+        pieces.append,
     )
     for token in ids:
         text(0, token)
@@ -190,9 +191,9 @@ def characters_read(spelling, ids):
 def spelling_of(how, own):
     if how == "stop strings":
         stops = Stops(own, ("shirt shirt", "eau eau", "weiße Maus Maus"))
-        return Detokenizer(own, stops.before, stops.certain, is_local=True)
+        return Detokenizer(own, stops.before, stops.stable_prefix, is_local=True)
     side = PreprocessingConfig(moses="de" if how == "Moses" else None)
-    return Detokenizer(own, side.undo, side.certain, is_local=how == "plain")
+    return Detokenizer(own, side.undo, side.stable_prefix, is_local=how == "plain")
 
 
 @pytest.mark.parametrize("how", ["plain", "stop strings", "Moses"])

@@ -233,8 +233,8 @@ def test_without_a_prompt_the_first_word_has_no_blank_before_it():
     own = processor("bpe").text
     ids = own.encode("the cat")
     assert Stops(own, (" the",)).reached(ids)
-    assert not Stops(own, (" the",)).reached(ids, begun=False)
-    assert Stops(own, (" cat",)).reached(ids, begun=False)
+    assert not Stops(own, (" the",)).reached(ids, is_continuation=False)
+    assert Stops(own, (" cat",)).reached(ids, is_continuation=False)
     for seed in range(8):
         decoding = SampleConfig(seed=seed, temperature=3.0)
         (whole,), (cut,) = (
@@ -258,7 +258,7 @@ def test_stops_look_at_whole_tokens_and_tell_what_is_certain():
     assert stops.before("xbcdab") == "x"
     assert stops.before("none") == "none"
     texts = ("xa", "xab", "xbc", "xbce", "")
-    assert [stops.certain(text) for text in texts] == ["x", "x", "x", "xbce", ""]
+    assert [stops.stable_prefix(text) for text in texts] == ["x", "x", "x", "xbce", ""]
     with pytest.raises(ValueError, match="stop strings must not be empty"):
         Stops(own, ("",))
 

@@ -42,7 +42,7 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
 def maskings(pairs=False, **options):
-    signs = SentenceSigns.made_up(LAST) if pairs else None
+    signs = SentenceSigns.synthetic(LAST) if pairs else None
     return MaskedBatches(STREAM, 23, Masking(MASK, FIRST, LAST, **options), signs=signs, seed=3)
 
 
@@ -271,7 +271,7 @@ def test_strangers_lie_anywhere_in_the_other_documents(pairs):
 
 def test_a_window_begins_with_the_next_sentence_and_is_cut_where_any_begins():
     """In `STREAM` every twentieth token ends a sentence: 21, 41, ... begin one, and 7 the text."""
-    signs = SentenceSigns.made_up(LAST)
+    signs = SentenceSigns.synthetic(LAST)
     made = MaskedBatches(STREAM, 73, Masking(MASK, FIRST, LAST), signs=signs, seed=3)
     cuts = Counter()
     begins = [FIRST, *range(21, LAST, 20)]
@@ -288,7 +288,7 @@ def test_a_window_begins_with_the_next_sentence_and_is_cut_where_any_begins():
 
 def test_where_no_sentence_begins_a_window_stays_and_is_cut_anywhere():
     stream = np.array([i for i in range(FIRST, FIRST + 20 * 9) if i % 20])
-    made = MaskedBatches(stream, 23, Masking(MASK, FIRST, LAST), signs=SentenceSigns.made_up(LAST), seed=3)
+    made = MaskedBatches(stream, 23, Masking(MASK, FIRST, LAST), signs=SentenceSigns.synthetic(LAST), seed=3)
     cuts = set()
     for epoch in range(60):
         windows = Windows(stream, 20, 3).rows(range(8), epoch)
