@@ -30,6 +30,6 @@ def test_causal_weights_are_blooms(bloom, n_heads):
     added = bloom.build_alibi_tensor(layout.real.long(), n_heads, torch.float32).unflatten(0, (3, n_heads))
     seen = Visibility.of(layout, layout, causal=True)
     ours = attention_weights(scores + Alibi(n_heads)(layout, layout), seen)
-    wanted = (scores + added).masked_fill(~seen.mask[:, None], float("-inf")).softmax(-1)
+    wanted = (scores + added).masked_fill(~seen.visible[:, None], float("-inf")).softmax(-1)
     real = layout.real[:, None, :, None]
     torch.testing.assert_close(ours * real, wanted * real)

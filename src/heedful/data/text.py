@@ -134,7 +134,9 @@ class TextSource(Source):
         matching = [file for file in files if file.path.name.removesuffix(".gz").endswith(suffixes)]
         if not matching:
             endings = " or ".join(suffixes)
-            raise DataError(f"{folder}: no file in this folder ends in {endings}; set `suffixes`")
+            raise DataError(
+                f"{folder}: no file in this folder ends in {endings}; set the key `suffixes` of the source"
+            )
         return matching
 
     def _documents(self, file: File) -> Iterator[tuple[Location, str]]:

@@ -30,13 +30,13 @@ from heedful.explain.explanation import MEMORY, AttentionMap, BestHead, Explanat
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.runs.run import Run
-from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, Questions
+from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.tokenizer import NO_WORD
 from heedful.typing import JsonObject
 
 LIMIT = 2**30
-"""Default maximum bytes of attention maps. 12 layers of 12 heads over 512 tokens take 0.16 GiB."""
+"""Default maximum bytes at the peak of the capture; 12 layers of 12 heads over 512 tokens take 0.18 GiB."""
 
 BEST_ANSWER = AnswerOptions()
 
@@ -196,14 +196,14 @@ def capture_maps(
         if site.keys == MEMORY:
             axes[MEMORY] = slots_axis(axes[site.queries], site.factor)
     check_memory_limit(sites, axes, limit, used_bytes)
-    batch, questions = prepared.batch, prepared.questions
+    batch, targets = prepared.batch, prepared.targets
     heads = {site.tap: None if len(site.heads) == site.n_heads else site.heads for site in sites}
     with capture(run.model, heads) as captured:
         hidden = run.model(batch.inputs, batch.source)
-    scores: list[float] = questions.scores(hidden).tolist()
+    scores: list[float] = targets.scores(hidden).tolist()
     maps = [_attention_map(site, captured[site.tap][-1], axes) for site in sites]
     task, name, answer = run.recipe.task.kind, run.folder.path.resolve().name, prepared.answer.to_dict()
-    return Explanation(task, name, input, answer, axes, maps, _log_probs(questions, axes, scores))
+    return Explanation(task, name, input, answer, axes, maps, _log_probs(targets, axes, scores))
 
 
 def slots_axis(axis: Axis, factor: int) -> Axis:
@@ -228,15 +228,15 @@ def _attention_map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[st
 
 
 def _log_probs(
-    questions: Questions, axes: Mapping[str, Axis], scores: Sequence[float]
+    targets: PredictionTargets, axes: Mapping[str, Axis], scores: Sequence[float]
 ) -> dict[str, list[float | None]]:
     """Return the value of `Explanation.log_probs`."""
-    if not questions.are_tokens:
+    if not targets.are_tokens:
         return {}
-    log_probs: list[float | None] = [None] * len(axes[questions.axis].tokens)
-    for position, score in list(zip(questions.places, scores, strict=True))[questions.given :]:
+    log_probs: list[float | None] = [None] * len(axes[targets.axis].tokens)
+    for position, score in list(zip(targets.positions, scores, strict=True))[targets.n_given :]:
         log_probs[position] = score
-    return {questions.axis: log_probs}
+    return {targets.axis: log_probs}
 
 
 def _best_head(run: Run, maps: Sequence[AttentionMap]) -> BestHead | None:

@@ -49,18 +49,18 @@ class AttentionMap:
     weights: Weights
     is_part: bool = False
 
-    def head(self, number: int) -> Weights:
-        """Return the matrix of one head.
+    def head(self, index: int) -> Weights:
+        """Return the matrix of the head with this index, from 0; messages count heads and layers from 1.
 
         Raises:
             RequestError: the head is not in the map.
         """
-        if number not in self.heads:
+        if index not in self.heads:
             expected = ", ".join(str(head + 1) for head in self.heads)
             raise RequestError(
-                f"layer {self.layer + 1}: head {number + 1} is not in the map; expected one of {expected}"
+                f"layer {self.layer + 1}: head {index + 1} is not in the map; expected one of {expected}"
             )
-        return self.weights[self.heads.index(number)]
+        return self.weights[self.heads.index(index)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class Explanation:
         run: name of the run.
         input: the input as it was passed.
         answer: the prediction, as returned by `heedful.tasks.prediction.Prediction.to_dict`.
-        axes: by name: ``input``, or ``source`` and ``target``.
+        axes: by name: ``input``; or ``source``, ``target`` and ``prefix`` (the decoder's input); and
+            ``memory``, the slots of compressed attention.
         maps: stack by stack, from the first to the last layer.
         log_probs: natural log-probabilities of the tokens of an axis that the model predicted, by name of the
             axis; None for other tokens, such as a prompt.
@@ -128,7 +129,7 @@ class Explanation:
         return str(self.answer.get("text", ""))
 
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> AttentionMap:
-        """Return the map of a layer.
+        """Return the map of the layer with this index, from 0; messages count layers from 1.
 
         Raises:
             RequestError: the explanation does not contain it.

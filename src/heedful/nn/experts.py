@@ -71,7 +71,7 @@ class Gate(nn.Module):
         if self.gates.attached:
             all_weights = self.gates(torch.zeros_like(scores).scatter(1, experts, weights))
             # With observers only, keep the weights of the softmax and their autograd graph.
-            weights = all_weights.gather(1, experts) if self.gates.active else weights
+            weights = all_weights.gather(1, experts) if self.gates.has_hooks else weights
         return Choice(experts, weights)
 
 

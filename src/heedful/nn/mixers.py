@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.errors import RequestError
-from heedful.nn.attention.kernels import finite
+from heedful.nn.attention.kernels import replace_non_finite
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 from heedful.nn.state import Cache
@@ -189,7 +189,7 @@ class _Filter(nn.Module):
         The padding is zero or comes from the cache. NaN and infinity are replaced by zero: otherwise unused
         outputs would propagate them, through the gradient of the activation, to tokens out of their reach.
         """
-        rows, reach = layout.pad(finite(x)), self.kernel - 1
+        rows, reach = layout.pad(replace_non_finite(x)), self.kernel - 1
         if not self.causal:
             _reject_cache(self, cache)
             return functional.pad(rows, (0, 0, reach // 2, reach - reach // 2)).mT

@@ -50,19 +50,19 @@ class Tap(nn.Module):
         self._observers: ByThread[Observer] = {}
 
     @property
-    def active(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether a hook is attached in this thread."""
         return bool(_in_this_thread(self._hooks))
 
     @property
-    def observed(self) -> bool:
+    def has_observers(self) -> bool:
         """Whether an observer is attached in this thread."""
         return bool(_in_this_thread(self._observers))
 
     @property
     def attached(self) -> bool:
         """Whether a hook or an observer is attached in this thread."""
-        return self.active or self.observed
+        return self.has_hooks or self.has_observers
 
     @property
     def busy(self) -> bool:
@@ -85,7 +85,7 @@ class Tap(nn.Module):
                     "it was already used and cannot be replaced; use capture to read it"
                 )
             x = replaced
-        if self.observed:
+        if self.has_observers:
             self.notify(x)
         return x
 

@@ -76,7 +76,7 @@ class Visibility:
 
         ``all``: no mask; every query sees every key of its row, and there is no padding. ``causal``: query i
         sees keys 0..i of the padded row; padding keys come after every real query, so rows may differ in
-        length. ``dense``: `mask` is required.
+        length. ``dense``: `visible` is required.
         """
         if self.window is not None or self.block is not None or self.allowed is not None:
             return "dense"
@@ -125,26 +125,26 @@ class Visibility:
         return self.keys.is_new and all(s + n <= k for s, n, k in ends)
 
     @lazy
-    def mask(self) -> Bool[Tensor, "B Q K"]:
+    def visible(self) -> Bool[Tensor, "B Q K"]:
         """Dense mask: true if the query sees the key. The rows of padding queries are not masked."""
         device = self.keys.device
         shape = (self.queries.n_sequences, self.queries.max_length, self.keys.max_length)
         q = torch.arange(shape[1], device=device) + self.queries.start_tensor[:, None]
         k = (torch.arange(shape[2], device=device) + self.keys.start_tensor[:, None]) * self.key_stride
         q, k = q[:, :, None], k[:, None, :]
-        visible = self.keys.real[:, None, :].expand(shape)
+        mask = self.keys.real[:, None, :].expand(shape)
         if self.causal:
-            visible = visible & (k <= q)
+            mask = mask & (k <= q)
         if self.window is not None:
-            visible = visible & ((q - k).abs() < self.window)
+            mask = mask & ((q - k).abs() < self.window)
         if self.block is not None:
             distance = q // self.block - k // self.block
-            visible = visible & (distance >= 0) & (distance <= self.earlier_blocks)
+            mask = mask & (distance >= 0) & (distance <= self.earlier_blocks)
         if self.allowed is not None:
-            visible = visible & self.allowed
-        return visible
+            mask = mask & self.allowed
+        return mask
 
     @lazy
-    def masked(self) -> Bool[Tensor, "B Q K"]:
-        """Inverse of `mask`: true if the query does not see the key."""
-        return ~self.mask
+    def hidden(self) -> Bool[Tensor, "B Q K"]:
+        """Inverse of `visible`: true if the query does not see the key."""
+        return ~self.visible

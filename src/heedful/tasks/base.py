@@ -63,7 +63,7 @@ from heedful.training.update import PlannedData
 from heedful.typing import JsonMapping
 
 Log = Callable[[str], None]
-Rows = Callable[[], Iterator[LocatedRow[Row]]]
+RowReader = Callable[[], Iterator[LocatedRow[Row]]]
 """Returns a new iterator over the training rows; may be called several times."""
 
 
@@ -125,19 +125,19 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def make_processor(self, rows: Rows) -> TaskProcessor:
+    def make_processor(self, read_rows: RowReader) -> TaskProcessor:
         """Return the processor (tokenizers, labels, a scale) of the training rows; `fit_processor` calls it.
 
         Args:
-            rows: returns a new iterator over the training rows.
+            read_rows: returns a new iterator over the training rows.
 
         Raises:
             DataError: if the rows are not sufficient, for example because they have a single label.
         """
 
-    def fit_processor(self, rows: Rows) -> None:
+    def fit_processor(self, read_rows: RowReader) -> None:
         """Make the processor from the training rows, before `encode`; `load` replaces it in a resumed run."""
-        self.processor = self.make_processor(rows)
+        self.processor = self.make_processor(read_rows)
 
     @abstractmethod
     def new_report(self) -> DataReport:

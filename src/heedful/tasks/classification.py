@@ -19,7 +19,7 @@ from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
-from heedful.tasks.base import Log, Rows
+from heedful.tasks.base import Log, RowReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -37,7 +37,7 @@ from heedful.tasks.inputs.labels import (
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
+from heedful.tasks.model_input import AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.task_info import TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
@@ -88,13 +88,15 @@ class Classification(WholeTextTask):
     recipe: ClassificationRecipe
     processor: LabelProcessor
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
+    def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> LabelProcessor:
         """Collect the labels.
 
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        return LabelProcessor(tokenizer, collect_labels(map(located_label, rows()), self.recipe.task.labels))
+        return LabelProcessor(
+            tokenizer, collect_labels(map(located_label, read_rows()), self.recipe.task.labels)
+        )
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return the number of the label."""
@@ -153,8 +155,8 @@ class Classification(WholeTextTask):
         batch, axes = self.text_input(task_input)
         answer = predict()
         label = answer.text if options.target is None else options.target
-        questions = Questions.of_class(model, self.processor.labels, batch, label)
-        return ModelInput(batch, axes, answer, questions)
+        targets = PredictionTargets.of_class(model, self.processor.labels, batch, label)
+        return ModelInput(batch, axes, answer, targets)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that not all labels are unknown."""

@@ -31,7 +31,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
-from heedful.tasks.base import Log, Rows, Task
+from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
@@ -49,7 +49,7 @@ from heedful.tasks.inputs.labels import (
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import start_image_reader
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -76,7 +76,7 @@ class Filter(Config):
 
 
 class DataConfig(schema.DataConfig):
-    """Rows with an image and a label.
+    """RowReader with an image and a label.
 
     Args:
         filter: what to do with those that cannot be read.
@@ -179,7 +179,7 @@ class ImageClassification(Task):
         """An image and its label."""
         return Columns((IMAGE, LABEL), (IMAGE,), single=(IMAGE, LABEL), images=(IMAGE,))
 
-    def make_processor(self, rows: Rows) -> ImageProcessor:
+    def make_processor(self, read_rows: RowReader) -> ImageProcessor:
         """Collect the labels, and compute the mean and deviation of all pixels.
 
         Raises:
@@ -187,11 +187,11 @@ class ImageClassification(Task):
                 read and is not to be left out.
         """
         recipe = self.recipe
-        labels = collect_labels(map(located_label, rows()), recipe.task.labels)
+        labels = collect_labels(map(located_label, read_rows()), recipe.task.labels)
         size, channels = recipe.model.image_size, recipe.model.channels
         reader = start_image_reader(recipe, size, channels)
         if reader is None:
-            images = (row.row[IMAGE] for row in rows())
+            images = (row.row[IMAGE] for row in read_rows())
             reader = ImageReader.from_images(images, size, channels, drop=self.drops_unreadable)
         return ImageProcessor(reader, labels)
 
@@ -302,8 +302,8 @@ class ImageClassification(Task):
         batch = Batch.of_images(Images.of(reader.normalised(np.stack([pixels])), config.n_tokens), [0])
         before = config.n_tokens - int(np.prod(config.grid))
         label = answer.text if options.target is None else options.target
-        questions = Questions.of_class(model, self.processor.labels, batch, label)
-        return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
+        targets = PredictionTargets.of_class(model, self.processor.labels, batch, label)
+        return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, targets)
 
     def source_from(self, files: Sequence[Path]) -> FolderSource | UserTable:
         """Return a folder with one subfolder for each class, or a table with paths and labels."""

@@ -1,12 +1,12 @@
-"""An input as explanations need it: the batch, its axes, the answer, and the questions that it responds to.
+"""An input as explanations need it: the batch, its axes, the answer, and what the model predicts.
 
 Each task prepares one (`heedful.tasks.base.Task.model_input`):
 
-| task | axes | questions |
+| task | axes | prediction targets |
 |---|---|---|
 | translation, summarisation | source, target, prefix | every target token, and the end token |
 | the same with a language model | input: ``<s> x <sep> y </s>`` | every token of y, and the end token |
-| language modelling | input: prompt and completion | every token but the first; the prompt's are *given* |
+| language modelling | input: prompt and completion | every token but the first; the prompt's are given |
 | masked language modelling, also of pairs | input: ``<cls> a <sep> b <sep>`` | the token at each mask |
 | classification, also of pairs | input: ``<cls> a <sep> b <sep>`` | the class |
 | the same with a language model | input: ``</s> a </s> b </s>`` | the class |
@@ -116,26 +116,26 @@ class AnswerOptions:
 
 
 @dataclass(frozen=True)
-class Questions:
-    """What the model predicts for an input: n questions, each with C possible answers.
+class PredictionTargets:
+    """What a model predicts for an input: n targets with C possible answers each, and the answers.
 
     Args:
         axis: name of the axis.
-        places: the token of the axis that each question is about; ``()`` if they are about the whole input.
+        positions: the token of the axis that each target is about; ``()`` if they are about the whole input.
         answers: the index of each answer, ``[n]``.
-        logits: maps hidden states ``[T, d]`` to the logits of all questions in order, in chunks ``[m, C]``.
+        logits: maps hidden states ``[T, d]`` to the logits of all targets in order, in chunks ``[m, C]``.
         name: maps (question i, answer index c) to the text shown for the answer.
-        given: number of questions, from the first, whose answers were given (a prompt) instead of predicted.
+        n_given: number of targets, from the first, whose answers were given (a prompt) instead of predicted.
         are_tokens: whether the answers are tokens of the axis, or replace its mask tokens.
         numbers: maps hidden states to the answers ``[n]`` if they are numbers, which have no probability.
     """
 
     axis: str
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     answers: Int[Tensor, " n"]
     logits: Callable[[Tensor], Iterator[Tensor]]
     name: Callable[[int, int], str]
-    given: int = 0
+    n_given: int = 0
     are_tokens: bool = False
     numbers: Callable[[Tensor], Tensor] | None = None
 
@@ -165,22 +165,22 @@ class Questions:
         tokenizer: Tokenizer,
         batch: Batch,
         axis: str,
-        places: Sequence[int],
-        given: int = 0,
-    ) -> "Questions":
-        """Return the questions which token, a target of the batch, is at each of these positions."""
+        positions: Sequence[int],
+        n_given: int = 0,
+    ) -> "PredictionTargets":
+        """Return one target for each of these positions: the target token of the batch there."""
         return cls(
             axis,
-            tuple(places),
+            tuple(positions),
             batch.targets,
             chunked_logits(model.heads["token"], batch),
             lambda i, token: tokenizer.tokens([token])[0],
-            given,
+            n_given,
             are_tokens=True,
         )
 
     @classmethod
-    def of_class(cls, model: Model, labels: Sequence[str], batch: Batch, label: str) -> "Questions":
+    def of_class(cls, model: Model, labels: Sequence[str], batch: Batch, label: str) -> "PredictionTargets":
         """Return the question which class the input belongs to, with ``label`` as the answer.
 
         Raises:
@@ -199,7 +199,7 @@ class Questions:
         )
 
     @classmethod
-    def of_number(cls, predict_number: Callable[[Tensor], Tensor], text: str) -> "Questions":
+    def of_number(cls, predict_number: Callable[[Tensor], Tensor], text: str) -> "PredictionTargets":
         """Return the question for a number about the whole input.
 
         Args:
@@ -217,19 +217,19 @@ def chunked_logits(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An input in the form the model reads, the answer of the run, and the questions about it.
+    """An input in the form the model reads, the answer of the run, and the targets that it answers.
 
     Args:
         batch: one sequence.
         axes: by name.
         answer: the prediction; without probabilities if it was given.
-        questions: the questions that the answer responds to.
+        targets: what the model predicts for the input, with the answers.
     """
 
     batch: Batch
     axes: Mapping[str, Axis]
     answer: Prediction
-    questions: Questions
+    targets: PredictionTargets
 
 
 def running_text_input(
@@ -240,14 +240,14 @@ def running_text_input(
     first_answer: int,
     answer: Prediction,
 ) -> ModelInput:
-    """Prepare a text for a language model; the questions are its tokens from ``first`` on.
+    """Prepare a text for a language model; the targets are its tokens from ``first`` on.
 
     Args:
         model: a language model.
         tokenizer: of the text.
         text: ids.
         first: the first token that is a question.
-        first_answer: the first token of the answer; earlier questions are given.
+        first_answer: the first token of the answer; the answers before it are given.
         answer: the answer.
     """
     positions = range(first, len(text))
@@ -256,8 +256,10 @@ def running_text_input(
         torch.tensor([text[position] for position in positions], dtype=torch.int64),
         rows=torch.tensor([position - 1 for position in positions], dtype=torch.int64),
     )
-    questions = Questions.of_tokens(model, tokenizer, batch, INPUT, positions, given=first_answer - first)
-    return ModelInput(batch, {INPUT: text_axis(tokenizer, text)}, answer, questions)
+    targets = PredictionTargets.of_tokens(
+        model, tokenizer, batch, INPUT, positions, n_given=first_answer - first
+    )
+    return ModelInput(batch, {INPUT: text_axis(tokenizer, text)}, answer, targets)
 
 
 def ids_in(batch: Batch) -> list[int]:

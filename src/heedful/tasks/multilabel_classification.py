@@ -26,7 +26,7 @@ from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
 from heedful.recipes import schema
-from heedful.tasks.base import Rows
+from heedful.tasks.base import RowReader
 from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
@@ -37,7 +37,7 @@ from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, la
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import synthetic_texts
@@ -142,13 +142,13 @@ class MultilabelClassification(Classification):
         """The texts and the labels."""
         return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), lists=(LABEL,))
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
+    def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> LabelProcessor:
         """Collect the labels.
 
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        labels = collect_labels(self._located_labels(rows()), self.recipe.task.labels)
+        labels = collect_labels(self._located_labels(read_rows()), self.recipe.task.labels)
         return LabelProcessor(tokenizer, labels)
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
@@ -208,14 +208,14 @@ class MultilabelClassification(Classification):
             z = class_logits(hidden, heads, layout.to(hidden.device))[0, indices]
             yield torch.stack([torch.zeros_like(z), z], dim=-1)
 
-        questions = Questions(
+        targets = PredictionTargets(
             INPUT,
             (),
             torch.ones(len(explained), dtype=torch.int64),
             logits,
             lambda i, target: explained[i] if target else f"not {explained[i]}",
         )
-        return ModelInput(batch, axes, answer, questions)
+        return ModelInput(batch, axes, answer, targets)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that not all labels are unknown."""

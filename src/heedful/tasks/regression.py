@@ -4,12 +4,14 @@
     loss = mean of (z - ẑ)²       in units of the deviation, or another of `heedful.objectives.regression`
 
 row -> token ids, target -> batch with standardised targets -> model -> loss
-    `processor_with`, `heads` (once), `target_ids` (for each row), `with_targets` (for each batch)
 text -> token ids -> hidden states -> z -> prediction
-    `predict`
 
-Rows have the target in the column ``label``. A data store holds integers, so a target is stored as the eight
-bytes of a float64.
+`heedful.tasks.text_task.WholeTextTask` does what such tasks share, and calls the methods of this file:
+`make_processor` calls `processor_with`; `build_model` calls `heads`; `encode` calls `target_ids` for each
+row; and `batches` calls `with_targets` for each batch.
+
+The target is in the column ``label``. A data store holds integers, so a target is stored as the eight bytes
+of a float64.
 """
 
 import math
@@ -31,13 +33,13 @@ from heedful.models.encoder import class_head
 from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
-from heedful.tasks.base import Log, Rows
+from heedful.tasks.base import Log, RowReader
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
+from heedful.tasks.model_input import AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.task_info import TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
@@ -130,13 +132,13 @@ class Regression(WholeTextTask):
     recipe: RegressionRecipe
     processor: NumberProcessor
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> NumberProcessor:
+    def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> NumberProcessor:
         """Compute the mean and the deviation of the training targets.
 
         Raises:
             DataError: if a target is not a number, or all are equal.
         """
-        targets = np.array([parse_target(row) for row in rows()])
+        targets = np.array([parse_target(row) for row in read_rows()])
         if len(targets) == 0 or np.ptp(targets) == 0:
             problem = f"all labels are {targets[0]:g}" if len(targets) else "there are no rows"
             raise DataError(f"data.train: {problem}; at least two different numbers are needed")
@@ -194,7 +196,9 @@ class Regression(WholeTextTask):
         def predicted_number(hidden: Tensor) -> Tensor:
             return restored(values(hidden, model.heads, layout.to(hidden.device)))
 
-        return ModelInput(batch, axes, prediction, Questions.of_number(predicted_number, prediction.text))
+        return ModelInput(
+            batch, axes, prediction, PredictionTargets.of_number(predicted_number, prediction.text)
+        )
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that every target is a number."""

@@ -13,7 +13,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.errors import DataError
 from heedful.recipes import schema
-from heedful.tasks.base import Log, Rows, Task
+from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.text.parts import encode_long, split_text
@@ -50,9 +50,9 @@ class RunningTextTask(Task):
     recipe: RunningTextRecipe
     processor: TextProcessor
 
-    def make_processor(self, rows: Rows) -> TextProcessor:
+    def make_processor(self, read_rows: RowReader) -> TextProcessor:
         """Train a tokenizer on all documents, long ones in pieces, or load that of the run to start from."""
-        pieces = (piece for row in rows() for piece in split_text(row.row[TEXT]))
+        pieces = (piece for row in read_rows() for piece in split_text(row.row[TEXT]))
         return TextProcessor(load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
     def new_report(self) -> DataReport:

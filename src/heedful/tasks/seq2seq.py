@@ -39,7 +39,7 @@ from heedful.tasks.model_input import (
     AnswerOptions,
     Axis,
     ModelInput,
-    Questions,
+    PredictionTargets,
     running_text_input,
     text_axis,
 )
@@ -266,8 +266,8 @@ class Seq2SeqTask(Task):
             TARGET: text_axis(tokenizer, [*target, SPECIALS.end]),
             PREFIX: text_axis(tokenizer, [SPECIALS.start, *target]),
         }
-        questions = Questions.of_tokens(model, tokenizer, batch, TARGET, range(len(target) + 1))
-        return ModelInput(batch, axes, answer, questions)
+        targets = PredictionTargets.of_tokens(model, tokenizer, batch, TARGET, range(len(target) + 1))
+        return ModelInput(batch, axes, answer, targets)
 
     def concatenated_input(
         self,
@@ -280,7 +280,7 @@ class Seq2SeqTask(Task):
     ) -> ModelInput:
         """Return the input ``<s> x <sep> y </s>`` of a language model; the end token only if there is room.
 
-        The tokens of x are questions only if the model was trained to predict them. Source and target are
+        The tokens of x are targets only if the model was trained to predict them. Source and target are
         axes too, for the part of the attention between them.
 
         Args:

@@ -31,7 +31,7 @@ from heedful.objectives.classification import TAG
 from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Log, Rows
+from heedful.tasks.base import Log, RowReader
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
 from heedful.tasks.inputs.texts import (
@@ -59,7 +59,7 @@ from heedful.tasks.model_input import (
     INPUT,
     AnswerOptions,
     ModelInput,
-    Questions,
+    PredictionTargets,
     chunked_logits,
     ids_in,
     refuse_empty,
@@ -72,7 +72,7 @@ from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
 from heedful.typing import JsonMapping, JsonObject
 
-# Rows whose words are encoded together.
+# RowReader whose words are encoded together.
 CHUNK = 1000
 
 # Recipes ------------------------------------------------------------------------------------------------
@@ -215,13 +215,13 @@ class Tagging(TextTask):
         """Words and tags."""
         return Columns((WORDS, TAGS), (WORDS,), lists=(WORDS, TAGS), input_lists=True)
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
+    def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> LabelProcessor:
         """Collect the tags, sorted.
 
         Raises:
             DataError: if the numbers of words and tags of a row differ, or there are fewer than two tags.
         """
-        tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
+        tags = sorted({tag for row in read_rows() for tag in words_and_tags(row)[1]})
         if len(tags) < FEWEST_LABELS:
             raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return LabelProcessor(tokenizer, tuple(tags))
@@ -366,7 +366,7 @@ class Tagging(TextTask):
         stretch = _Stretch(0, 0, ids, 0)
         batch = self.recipe.word_template([stretch.flat], [stretch.marks])
         assert batch.rows is not None
-        questions = Questions(
+        targets = PredictionTargets(
             INPUT,
             tuple(batch.rows.tolist()),
             torch.tensor([processor.labels.index(tag) for tag in answer.tags]),
@@ -374,7 +374,7 @@ class Tagging(TextTask):
             lambda i, number: processor.labels[number],
         )
         axis = words_axis(processor.text, ids_in(batch), words, ids)
-        return ModelInput(batch, {INPUT: axis}, answer, questions)
+        return ModelInput(batch, {INPUT: axis}, answer, targets)
 
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None

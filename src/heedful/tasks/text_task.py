@@ -23,7 +23,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
-from heedful.tasks.base import Log, Rows, Task
+from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
@@ -54,7 +54,7 @@ AnyReader = Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="
 
 
 class DataConfig(schema.DataConfig):
-    """Rows with texts and an answer, and what to do with those that cannot be used as they are.
+    """RowReader with texts and an answer, and what to do with those that cannot be used as they are.
 
     Args:
         filter: what to do with texts that are too long or empty.
@@ -72,7 +72,7 @@ class DataConfig(schema.DataConfig):
 
 
 class WholeDataConfig(DataConfig):
-    """Rows that are read whole, in several windows if they are long."""
+    """RowReader that are read whole, in several windows if they are long."""
 
     @model_validator(mode="after")
     def _no_cut(self) -> "WholeDataConfig":
@@ -199,7 +199,7 @@ class TextTask(Task):
         """The columns that hold text; the target is in `target_column`."""
 
     @abstractmethod
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
+    def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> TextProcessor:
         """Return the processor with this tokenizer; `make_processor` calls it.
 
         Raises:
@@ -225,12 +225,12 @@ class TextTask(Task):
 
     # Before training ---------------------------------------------------------------------------------------
 
-    def make_processor(self, rows: Rows) -> TextProcessor:
+    def make_processor(self, read_rows: RowReader) -> TextProcessor:
         """Train a tokenizer, or load that of the run to start from, and call `processor_with`."""
-        values = (row.row[column] for row in rows() for column in self.text_columns)
+        values = (row.row[column] for row in read_rows() for column in self.text_columns)
         texts = (" ".join(value) if isinstance(value, list) else value for value in values)
         tokenizer = load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
-        return self.processor_with(tokenizer, rows)
+        return self.processor_with(tokenizer, read_rows)
 
     def new_report(self) -> DataReport:
         """Return a report that counts unknown tokens."""

@@ -32,7 +32,7 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
-from heedful.tasks.base import Log, PreparedData, Rows
+from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
@@ -78,7 +78,7 @@ class TranslationConfig(Config):
 
 
 class DataConfig(schema.DataConfig):
-    """Rows with a source and a target, and what to do with those that cannot be used as they are.
+    """RowReader with a source and a target, and what to do with those that cannot be used as they are.
 
     Args:
         filter: of texts that are too long, empty, or of very different lengths.
@@ -325,7 +325,7 @@ class Translation(Seq2SeqTask):
         """Whether the recipe's tokenizer of the target is lower case."""
         return self.recipe.tokenizer.target.lowercase
 
-    def make_processor(self, rows: Rows) -> Tokenizers:
+    def make_processor(self, read_rows: RowReader) -> Tokenizers:
         """Train one subword model for both sides, or one for each, or load those of the run to start from."""
         start_tokenizers = [start_tokenizer(self.recipe, column, TEXT) for column in COLUMNS]
         if all(start_tokenizers):
@@ -333,7 +333,7 @@ class Translation(Seq2SeqTask):
         settings = self.recipe.tokenizer
 
         def texts_and_settings(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
-            return (row.row[column] for row in rows()), getattr(settings, column)
+            return (row.row[column] for row in read_rows()), getattr(settings, column)
 
         source, target = texts_and_settings(SOURCE), texts_and_settings(TARGET)
         if settings.shared:

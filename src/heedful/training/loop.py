@@ -101,8 +101,8 @@ class Training:
         is_unsaved = False
         with stop_signals() as signals, self._failure_logged():
             while True:
-                # First finish the previous update: validate, save, stop. On resume, this makes up for what a
-                # signal had skipped. `next` looks whether another update follows: data may end.
+                # First complete the update just made: decide whether to stop, validate, save. On resume, this
+                # catches up on what a signal had skipped. Custom data may be finite, so `next` looks ahead.
                 next_update = next(updates, None)
                 stop_reason = "data" if next_update is None else self._stop_reason(signals)
                 if is_evaluated := self._is_evaluation_due(stop_reason):
@@ -281,7 +281,7 @@ def _out_of_patience(state: TrainingState, settings: TrainingConfig) -> StopReas
 
 
 def _ranked(checkpoints: list[ScoredCheckpoint], settings: TrainingConfig) -> list[ScoredCheckpoint]:
-    """Return the ``n_best`` regular validations and any other, best first, without NaN and infinity."""
+    """Sort the checkpoints with a finite metric, best first; of the regular ones, keep only ``n_best``."""
     sign = 1 if settings.direction == "lower" else -1
     finite = [s for s in checkpoints if math.isfinite(s.metric)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))

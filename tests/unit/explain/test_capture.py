@@ -251,19 +251,19 @@ def test_the_words_of_a_tagger_are_those_that_were_given(explained):
         side = seen.axes["input"]
         assert list(side.surface) == seen.answer["words"]
         reading = prepare_input(run, given)
-        assert [side.words[place] for place in reading.questions.places] == list(range(len(side.surface)))
-        assert reading.questions.names == seen.answer["tags"]
-        scores = reading.questions.scores(run.model(reading.batch.inputs))
+        assert [side.words[place] for place in reading.targets.positions] == list(range(len(side.surface)))
+        assert reading.targets.names == seen.answer["tags"]
+        scores = reading.targets.scores(run.model(reading.batch.inputs))
         assert scores.tolist() == pytest.approx(seen.answer["log_probs"], abs=1e-5)
 
 
 def test_the_ends_of_an_answer_have_its_score(explained):
     run, given = explained("answers")
     reading = prepare_input(run, given)
-    scores = reading.questions.scores(run.model(reading.batch.inputs))
+    scores = reading.targets.scores(run.model(reading.batch.inputs))
     assert scores.sum().item() == pytest.approx(reading.answer.score, abs=1e-5)
     tokens = reading.axes["input"].tokens
-    assert reading.questions.names == [tokens[place] for place in reading.questions.places]
+    assert reading.targets.names == [tokens[place] for place in reading.targets.positions]
 
 
 @pytest.mark.parametrize(
@@ -272,15 +272,15 @@ def test_the_ends_of_an_answer_have_its_score(explained):
 def test_a_class_has_its_score(explained, name):
     run, given = explained(name)
     reading = prepare_input(run, given)
-    scores = reading.questions.scores(run.model(reading.batch.inputs))
+    scores = reading.targets.scores(run.model(reading.batch.inputs))
     assert scores.tolist() == pytest.approx([reading.answer.score], abs=1e-5)
-    assert reading.questions.names == [reading.answer.text]
+    assert reading.targets.names == [reading.answer.text]
 
 
 def test_a_number_is_in_the_unit_of_the_data(explained):
     run, given = explained("regression")
     reading = prepare_input(run, given)
-    scores = reading.questions.scores(run.model(reading.batch.inputs))
+    scores = reading.targets.scores(run.model(reading.batch.inputs))
     assert scores.tolist() == pytest.approx([reading.answer.to_dict()["value"]], rel=1e-5)
 
 
@@ -415,7 +415,7 @@ def test_another_label_can_be_asked_about(explained):
     run, given = explained("classification")
     label = next(label for label in run.processor.labels if label != run.predict([given])[0].text)
     reading = prepare_input(run, given, options=AnswerOptions(target=label))
-    assert reading.questions.names == [label]
+    assert reading.targets.names == [label]
     assert reading.answer.text != label
 
 

@@ -38,8 +38,8 @@ def own(run, reading):
     """The model's own log-probabilities of the answers, and of all possible ones, ``[n, C]``."""
     with torch.no_grad():
         hidden = run.model(reading.batch.inputs, reading.batch.source)
-        every = torch.cat([part.log_softmax(-1) for part in reading.questions.logits(hidden)])
-    return every.gather(1, reading.questions.answers[:, None])[:, 0], every
+        every = torch.cat([part.log_softmax(-1) for part in reading.targets.logits(hidden)])
+    return every.gather(1, reading.targets.answers[:, None])[:, 0], every
 
 
 # Lens ------------------------------------------------------------------------------------------------------
@@ -57,9 +57,9 @@ def test_the_last_depth_is_the_models_own_answer(explained, name):
     for i, top in enumerate(last["top"]):
         assert [each["log_prob"] for each in top] == pytest.approx(values[i].tolist(), abs=2e-6)
         assert [each["answer"] for each in top] == [
-            reading.questions.name(i, number) for number in numbers[i].tolist()
+            reading.targets.name(i, number) for number in numbers[i].tolist()
         ]
-    assert found["answers"] == reading.questions.names
+    assert found["answers"] == reading.targets.names
 
 
 @pytest.mark.parametrize(("name", "stack"), [("language model", "stack"), ("summarisation", "decoder")])
@@ -152,7 +152,7 @@ def scaled(model, name, token, by):
 def score(run, reading):
     with torch.no_grad():
         hidden = run.model(reading.batch.inputs, reading.batch.source)
-        return reading.questions.scores(hidden)[reading.questions.given :].double().sum().item()
+        return reading.targets.scores(hidden)[reading.targets.n_given :].double().sum().item()
 
 
 def slope(run, reading, name, token):

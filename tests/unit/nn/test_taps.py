@@ -22,7 +22,7 @@ class Two(nn.Module):
 def test_a_tap_hands_on_the_very_tensor():
     tap, x = Tap(), torch.randn(3)
     assert tap(x) is x
-    assert not tap.active
+    assert not tap.has_hooks
 
 
 def test_taps_are_known_by_their_dotted_names():
@@ -33,14 +33,14 @@ def test_taps_are_known_by_their_dotted_names():
 def test_recording_keeps_one_tensor_for_each_run():
     model, x, y = Two(), torch.randn(2), torch.randn(2)
     with recording(model, ["inner.second", "first"]) as seen:
-        assert model.first.active
+        assert model.first.has_hooks
         model(x)
         model(y)
     assert seen.keys() == {"inner.second", "first"}
     assert seen["first"][0] is x
     assert seen["first"][1] is y
     assert torch.equal(torch.stack(seen["inner.second"]), torch.stack([x + 1, y + 1]))
-    assert not model.first.active
+    assert not model.first.has_hooks
     model(x)
     assert len(seen["first"]) == 2
 
@@ -60,7 +60,7 @@ def test_listeners_go_when_the_model_fails():
     model = Two()
     with pytest.raises(RuntimeError), intervene(model, {"first": print, "inner.second": _fail}):
         model(torch.zeros(1))
-    assert not any(tap.active for tap in taps(model).values())
+    assert not any(tap.has_hooks for tap in taps(model).values())
 
 
 def _fail(x):
@@ -72,7 +72,7 @@ def test_an_unknown_name_is_refused_and_nothing_is_attached():
     with pytest.raises(KeyError, match=r"no tap named 'third'; available: first, inner.second"):  # noqa: SIM117
         with intervene(model, {"first": print, "third": print}):
             pass
-    assert not model.first.active
+    assert not model.first.has_hooks
 
 
 def test_the_same_function_may_listen_twice():
@@ -80,7 +80,7 @@ def test_the_same_function_may_listen_twice():
     with intervene(model, {"first": seen.append}), intervene(model, {"first": seen.append}):
         model(torch.zeros(1))
     assert len(seen) == 2
-    assert not model.first.active
+    assert not model.first.has_hooks
 
 
 # Watchers -------------------------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def test_the_same_function_may_listen_twice():
 def test_watchers_get_copies_without_a_graph_and_replace_nothing():
     model, x = Two(), torch.randn(2, requires_grad=True)
     with capture(model, {"first": None, "inner.second": None}) as seen:
-        assert model.first.observed
-        assert not model.first.active
+        assert model.first.has_observers
+        assert not model.first.has_hooks
         out = model(x)
         model(2 * x)
     assert not attached(model)

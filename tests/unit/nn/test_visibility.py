@@ -93,7 +93,7 @@ def test_both_readings_of_local_attention_at_the_edges_of_blocks():
     # A query that continues a sequence: position 6 begins a block.
     later = Layout.of([1], [6])
     seen = Visibility.of(later, later.with_past, causal=True, block=3, earlier_blocks=1)
-    assert seen.mask[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6]
+    assert seen.visible[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6]
 
 
 def test_a_view_is_made_once():

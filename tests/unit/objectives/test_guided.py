@@ -172,11 +172,11 @@ def test_without_links_the_model_runs_as_it_always_does():
     assert step.counts(batch).keys() == {"token", "nll"}
     attention = model.get_submodule(step.auxiliary[1].taps[0].removesuffix(".weights"))
     listened = []
-    attention.out.register_forward_pre_hook(lambda *_: listened.append(attention.weights.active))
+    attention.out.register_forward_pre_hook(lambda *_: listened.append(attention.weights.has_hooks))
     step(batch, step.counts(batch))
     step(batch_of(), step.counts(batch_of()))
     assert listened == [False, True]
-    assert not attention.weights.active
+    assert not attention.weights.has_hooks
 
 
 def test_bf16_is_near_fp32():

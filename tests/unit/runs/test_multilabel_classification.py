@@ -119,9 +119,9 @@ def test_each_predicted_label_is_a_question_with_its_probability(run):
     explained = explain_input(run, "two seven")
     (found,) = run.predict(["two seven"])
     given = run.task.model_input(run.model, "two seven", AnswerOptions(), lambda **_: found)
-    assert given.questions.names == found.labels
+    assert given.targets.names == found.labels
     with torch.no_grad():
-        scores = given.questions.scores(run.model(given.batch.inputs))
+        scores = given.targets.scores(run.model(given.batch.inputs))
     expected = [np.log(found.probabilities[label]) for label in found.labels]
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
     assert explained.answer["text"] == found.text

@@ -60,21 +60,21 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         same for pixels, by row.
 
     Raises:
-        RequestError: there are no questions, or the input is not differentiable.
+        RequestError: there are no targets, or the input is not differentiable.
     """
     embeddings = [name for name in EMBEDDINGS if hasattr(run.model, name)]
-    questions = prepared.questions
-    if questions.given == len(questions):
+    targets = prepared.targets
+    if targets.n_given == len(targets):
         raise RequestError("the answer is empty, so there is no score to differentiate")
     batch, pixels = _with_pixels(prepared.batch)
     if not embeddings and not pixels:
         raise RequestError("view gradients needs an embedding or pixels; use another view")
     with torch.enable_grad(), _capture_embeddings(run.model, embeddings) as embedded:
         hidden = run.model(batch.inputs, batch.source)
-        score = questions.scores(hidden)[questions.given :].sum()
+        score = targets.scores(hidden)[targets.n_given :].sum()
         inputs = [*(embedded[name] for name in embeddings), *pixels.values()]
         gradients = torch.autograd.grad(score, inputs)
-    values = {"score": rounded(score.item()), "answers": questions.names[questions.given :]}
+    values = {"score": rounded(score.item()), "answers": targets.names[targets.n_given :]}
     values["sides"] = [
         {"name": EMBEDDINGS[name], **_products(gradient, embedded[name])}
         for name, gradient in zip(embeddings, gradients, strict=False)

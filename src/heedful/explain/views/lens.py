@@ -19,7 +19,7 @@ from heedful.explain.views.shared import (
     stacks_of,
 )
 from heedful.runs.run import Run
-from heedful.tasks.model_input import ModelInput, Questions
+from heedful.tasks.model_input import ModelInput, PredictionTargets
 from heedful.typing import JsonMapping, JsonObject
 
 TOP = 5
@@ -49,30 +49,30 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     by the sums in the residual stream.
 
     Returns:
-        ``side`` (name of the axis), ``places`` and ``answers`` of the questions
-        (`heedful.tasks.model_input.Questions`), and ``depths``: for each, from 0, the ``log_probs`` of the
-        answers, and the ``top`` answers of each question, best first.
+        ``side`` (name of the axis), ``places`` and ``answers`` of the targets
+        (`heedful.tasks.model_input.PredictionTargets`), and ``depths``: for each, from 0, the
+        ``log_probs`` of the answers, and the ``top`` answers of each target, best first.
 
     Raises:
         RequestError: the answer is a number.
     """
     check_has_probability(prepared)
     ((name, stack),) = ((name, stack) for name, stack in stacks_of(run.model).items() if name != "encoder")
-    depths = hidden_states(run.model, prepared, [name])[name] if len(prepared.questions) else []
-    read_outs = [_read_out(prepared.questions, stack.norm(hidden)) for hidden in depths]
+    depths = hidden_states(run.model, prepared, [name])[name] if len(prepared.targets) else []
+    read_outs = [_read_out(prepared.targets, stack.norm(hidden)) for hidden in depths]
     return {**questions_of(prepared), "depths": read_outs}
 
 
-def _read_out(questions: Questions, hidden: Float[Tensor, "T d"]) -> JsonObject:
+def _read_out(targets: PredictionTargets, hidden: Float[Tensor, "T d"]) -> JsonObject:
     log_probs: list[float] = []
     top = []
-    for logits in questions.logits(hidden):
+    for logits in targets.logits(hidden):
         chunk, start = logits.float().log_softmax(-1), len(log_probs)
-        answers = questions.answers[start : start + len(chunk)].to(chunk.device)
+        answers = targets.answers[start : start + len(chunk)].to(chunk.device)
         log_probs += chunk.gather(1, answers[:, None])[:, 0].tolist()
         top_log_probs, top_indices = (tensor.tolist() for tensor in chunk.topk(min(TOP, chunk.shape[1])))
         for i, pairs in enumerate(map(zip, top_indices, top_log_probs), start):
-            named = [(questions.name(i, number), value) for number, value in pairs]
+            named = [(targets.name(i, number), value) for number, value in pairs]
             top.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
     return {"log_probs": [rounded(value) for value in log_probs], "top": top}
 

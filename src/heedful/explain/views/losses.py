@@ -32,15 +32,15 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     ``given``, and excluded from the ``mean`` and its exponential, the ``perplexity``.
 
     Returns:
-        ``side`` (name of the axis), ``places`` and ``answers`` of the questions, and for each ``given``,
+        ``side`` (name of the axis), ``places`` and ``answers`` of the targets, and for each ``given``,
         ``probabilities`` and ``losses``; ``mean`` and ``perplexity`` are None if nothing was predicted.
 
     Raises:
         RequestError: the answer is a number.
     """
     check_has_probability(prepared)
-    batch, given = prepared.batch, prepared.questions.given
-    scores = prepared.questions.scores(run.model(batch.inputs, batch.source)).double()
+    batch, given = prepared.batch, prepared.targets.n_given
+    scores = prepared.targets.scores(run.model(batch.inputs, batch.source)).double()
     predicted = scores[given:]
     mean = -predicted.mean() if len(predicted) else None
     return {
@@ -68,7 +68,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
-    """Return the loss of each token, or a table if the questions are about the whole input."""
+    """Return the loss of each token, or a table if the targets are about the whole input."""
     if values["side"] not in explanation.axes:
         return []
     if not values["places"]:

@@ -59,9 +59,9 @@ def hidden_states(model: nn.Module, prepared: ModelInput, stacks: Sequence[str])
 
 
 def questions_of(prepared: ModelInput) -> JsonObject:
-    """Return the questions of an input, JSON-ready."""
-    questions = prepared.questions
-    return {"side": questions.axis, "places": list(questions.places), "answers": questions.names}
+    """Return the prediction targets of an input, JSON-ready."""
+    targets = prepared.targets
+    return {"side": targets.axis, "places": list(targets.positions), "answers": targets.names}
 
 
 def check_has_probability(prepared: ModelInput) -> None:
@@ -70,7 +70,7 @@ def check_has_probability(prepared: ModelInput) -> None:
     Raises:
         RequestError: the answer is a number.
     """
-    if prepared.questions.numbers is not None:
+    if prepared.targets.numbers is not None:
         raise RequestError("the answer is a number, which has no probability; use view gradients")
 
 

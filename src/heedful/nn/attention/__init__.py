@@ -16,7 +16,7 @@ Axis letters of the shapes of `heedful.nn`, in addition to those of `heedful.nn.
 | d_a | width of the sums in an additive score |
 | hd | heads concatenated: their number times their width |
 | C | positions that a cache can hold; channels of an image |
-| M | rows that a `select` keeps: hypotheses or sentences |
+| M | hypotheses of a sentence; rows that a `select` keeps |
 | n, b, w | in local attention: blocks; queries of a block; keys of its window (`Window`) |
 | n | elsewhere: as many vectors as the docstring says (compressed slots, experts, tokens of spans) |
 | P | tokens of an unfinished block in the cache of compressed attention, factor - 1; width of a patch |

@@ -101,9 +101,9 @@ def attend(
             only if none is active.
     """
     if visibility.masks_real_keys:
-        queries, keys, values = (finite(x) for x in (queries, keys, values))
+        queries, keys, values = (replace_non_finite(x) for x in (queries, keys, values))
     scale = score.product_scale(queries.shape[-1])
-    wants = scores_tap.active or weights_tap.active
+    wants = scores_tap.has_hooks or weights_tap.has_hooks
     if kernel is None:
         kernel = choose(
             queries,
@@ -113,7 +113,7 @@ def attend(
             learned_bias=bias is not None and bias.requires_grad,
             drops=dropout.training and dropout.p > 0,
         )
-    if kernel != "explicit" and (scores_tap.observed or weights_tap.observed):
+    if kernel != "explicit" and (scores_tap.has_observers or weights_tap.has_observers):
         compute_for_taps(queries, keys, visibility, score, bias, scores_tap, weights_tap)
     if kernel == "sdpa":
         assert scale is not None
@@ -169,7 +169,7 @@ def compute_for_taps(
     weights_tap.show(weights)
 
 
-def finite(x: Tensor) -> Tensor:
+def replace_non_finite(x: Tensor) -> Tensor:
     """Replace NaN and infinity by zero, so that zero weights and gradients stay zero."""
     # On a CPU, check first whether there is anything to replace: a finite sum has finite terms.
     can_check = x.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -266,7 +266,7 @@ def _matmul(
     """
     masked: Bool[Tensor, "B 1 Q K"] | None = None
     if visibility.hint != "all":
-        masked = visibility.masked[:, None]
+        masked = visibility.hidden[:, None]
     has_empty_rows = not visibility.every_query_sees_a_key
     n_queries, n_keys = queries.shape[2], keys.shape[2]
     ends = [(n_queries, n_keys)]
@@ -291,11 +291,11 @@ def _sdpa(
     The kernel takes a mask or a bias, so the mask is merged into the bias as very low values.
     """
     mask_from_hint = visibility.hint == "all" or (visibility.hint == "causal" and bias is None)
-    mask = None if mask_from_hint else visibility.mask[:, None]
-    has_empty_rows = None
+    mask = None if mask_from_hint else visibility.visible[:, None]
+    empty_rows = None
     if mask is not None and not visibility.every_query_sees_a_key:
-        has_empty_rows = ~mask.any(-1, keepdim=True)
-        mask = mask | has_empty_rows
+        empty_rows = ~mask.any(-1, keepdim=True)
+        mask = mask | empty_rows
     if bias is not None:
         bias = bias.to(queries.dtype)
         # Half of the lowest number: some backends multiply by log2 e, which must not overflow.
@@ -310,4 +310,4 @@ def _sdpa(
         scale=scale,
         enable_gqa=queries.shape[1] != keys.shape[1],
     )
-    return out if has_empty_rows is None else out.masked_fill(has_empty_rows, 0.0)
+    return out if empty_rows is None else out.masked_fill(empty_rows, 0.0)

@@ -12,8 +12,8 @@ from heedful.nn.visibility import Visibility
 def parameter_free_self_attention(x: Float[Tensor, "T d"], layout: Layout) -> Float[Tensor, "T d"]:
     """Compute softmax(X Xᵀ) X for every sequence, with its tokens as the rows of X.
 
-    A token attends mostly to vectors in its own direction, usually itself. Learned projections to queries,
-    keys and values remove this restriction.
+    A token attends most to the vectors with the largest dot product with it: of similar direction or large
+    norm, often itself. Learned projections to queries, keys and values remove this restriction.
 
     Source: lecture S1, section on self-attention.
     """

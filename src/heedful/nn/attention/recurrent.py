@@ -191,5 +191,5 @@ class FixedContext(nn.Module):
         self, query: Float[Tensor, "N d_query"], memory: ContextVector, history: Tensor | None
     ) -> AttentionResult:
         """Return the same context for every query."""
-        width = len(query) // len(memory.vectors)
-        return AttentionResult(memory.vectors.repeat_interleave(width, dim=0), None, history)
+        n_hypotheses = len(query) // len(memory.vectors)  # of each sentence
+        return AttentionResult(memory.vectors.repeat_interleave(n_hypotheses, dim=0), None, history)

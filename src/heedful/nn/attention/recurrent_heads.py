@@ -3,13 +3,15 @@
     e_th,i = g_hᵀ tanh(W_q^h s + b^h + W_k^h h_i + f_th,i),       alpha_th = softmax_i(scale e_th,i)
     c_t = W_o [sum_i alpha_t1,i W_v^1 h_i; ...; sum_i alpha_tH,i W_v^H h_i]
 
+As `heedful.models.recurrent` builds them:
+
 | lecture S2 | ``location`` | ``scale`` | f_th,i |
 |---|---|---|---|
 | multi-head additive | None | 1 / sqrt(d_k) | 0 |
 | multi-head location-aware | filters of one width | 2 (ESPnet's constant) | U_h (F_h * alpha_{t-1,h})_i |
 | multi-head multi-resolution | one width per head | 1 / sqrt(d_k) | the same |
 
-The second row is that of Chorowski et al. 2015 (section 2.1) with separate filters per head: F_h * alpha is a
+The second row is that of Chorowski et al. 2015 (section 2.2) with separate filters per head: F_h * alpha is a
 convolution (as in neural networks, without flipping the filter) along the source, so an alignment can
 continue from its previous position. It depends on the previous step and has no parallel form, so it is
 available in recurrent decoders only. Before the first step, every head has uniform weights over the real

@@ -19,15 +19,15 @@ from heedful.nn.layout import Layout
 class Rotary(nn.Module):
     """Rotary positions: rotate pair i of the components of a vector at position p by the angle p ω_i.
 
-    (a, b) → (a cos pω_i - b sin pω_i, a sin pω_i + b cos pω_i), ω_i = base^(-2i/d_r), i = 0 … d_r/2 - 1,
-    for the first d_r components; the others are unchanged. Rotations are orthogonal and R_pᵀ R_r = R_{r-p},
-    so the product of a query at p and a key at r is qᵀ R_{r-p} k: it depends on positions only through
-    r - p, and norms are preserved.
+    (a, b) → (a cos pω_i - b sin pω_i, a sin pω_i + b cos pω_i), ω_i = base^(-2i/d), i = 0 … d/2 - 1,
+    for the first d = d_rotated components; the others are unchanged. Rotations are orthogonal and
+    R_mᵀ R_n = R_{n-m}, so the product of a query at position m and a key at n is qᵀ R_{n-m} k: it depends on
+    positions only through n - m, and norms are preserved.
 
     | pairing | a, b of pair i | used by |
     |---|---|---|
     | interleaved | components 2i, 2i + 1 | the paper, GPT-J |
-    | half-split | components i, i + d_r/2 | GPT-NeoX, Llama |
+    | half-split | components i, i + d/2 | GPT-NeoX, Llama |
 
     The two are equivalent up to the order of the rows of W_Q and W_K. Angles are computed in double
     precision, products at least in fp32.
@@ -36,7 +36,7 @@ class Rotary(nn.Module):
 
     Args:
         d_k: width of the vectors.
-        d_rotated: d_r, even; d_k by default.
+        d_rotated: d, even; d_k by default.
         base: 10,000 in the paper; a larger base rotates more slowly.
         interleaved: pair components as in the paper; otherwise half-split.
     """
@@ -64,7 +64,7 @@ class Rotary(nn.Module):
         return self._join(a * cosines - b * sines, a * sines + b * cosines, unrotated).to(x.dtype)
 
     def _cos_sin(self, layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Compute cosines and sines of all angles, each ``[B, 1, S, d_r/2]``."""
+        """Compute cosines and sines of all angles, each ``[B, 1, S, d/2]``."""
         exponents = torch.arange(0, self.d_rotated, 2, dtype=torch.float64, device=layout.device)
         angles = layout.positions[:, None] * self.base ** (-exponents / self.d_rotated)
         cosines, sines = (layout.pad(x.to(dtype))[:, None] for x in (angles.cos(), angles.sin()))

@@ -58,9 +58,9 @@ class ScoreFunction(nn.Module, ABC):
         """
         if self.widths is None:
             return
-        for name, expected, width in zip(("d_q", "d_k"), self.widths, (d_q, d_k), strict=True):
-            if width is not None and width != expected:
-                raise ValueError(f"{type(self).__name__}: expected {name}={width}, got {name}={expected}")
+        for name, own, required in zip(("d_q", "d_k"), self.widths, (d_q, d_k), strict=True):
+            if required is not None and own != required:
+                raise ValueError(f"{type(self).__name__}: expected {name}={required}, got {name}={own}")
 
     def product_scale(self, d_p: int) -> float | None:
         """Return s if the score is s q·k', with k' the prepared key of width ``d_p``; None for other scores.

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, merge_heads, split_heads
-from heedful.nn.attention.kernels import attend, compute_for_taps, finite
+from heedful.nn.attention.kernels import attend, compute_for_taps, replace_non_finite
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.windows import Window
 from heedful.nn.layout import Layout
@@ -60,8 +60,9 @@ class SelfAttention(MultiHead):
     | setting | computed |
     |---|---|
     | blocks | as separate sequences, with the keys of earlier blocks: cost depends on the block length |
-    | causal windows of w in long sequences | in blocks of w, with one earlier block each |
-    | windows that are not causal, or in sequences of at most two windows | on whole sequences, with a mask |
+    | causal windows of w, length at most w | as plain causal attention |
+    | causal windows of w, length over 2w | in blocks of w, with one earlier block each |
+    | other windows | on whole sequences, with a mask |
     | either with a cache, or with a hook that can replace values | on whole sequences, with a mask |
 
     Taps receive whole sequences in every case.
@@ -146,7 +147,7 @@ class SelfAttention(MultiHead):
         blocks = self._block_sizes(layout) if cache is None else None
         if blocks is not None:
             mixed = self._by_blocks(projected, layout, *blocks)
-            if any(tap.observed for tap in self._taps):
+            if any(tap.has_observers for tap in self._taps):
                 self._notify_taps(projected, layout, mixed)
         else:
             mixed = layout.unpad(self._attend(*self._inputs(projected, layout, cache)))
@@ -166,7 +167,7 @@ class SelfAttention(MultiHead):
 
     def _block_sizes(self, layout: Layout) -> tuple[int, int] | None:
         """Return `blocks_for` the layout; None if a hook may replace values, which are of whole sequences."""
-        intervened = any(tap.active for tap in self._taps)
+        intervened = any(tap.has_hooks for tap in self._taps)
         return None if intervened else self.blocks_for(layout.max_length)
 
     def _inputs(
@@ -204,7 +205,7 @@ class SelfAttention(MultiHead):
         keys, values = self._keys_and_values(k, v)
         if earlier:
             window = layout.memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
-            keys, values = window.over(keys), window.over(values)
+            keys, values = window.with_earlier_blocks(keys), window.with_earlier_blocks(values)
             visibility = Visibility.of(
                 window.queries, window.keys, causal=self.causal, window=self.window, allowed=window.real
             )
@@ -235,6 +236,12 @@ class SelfAttention(MultiHead):
         for tap, value in ((self.queries, queries), (self.keys, keys), (self.values, values)):
             tap.notify(value)
         compute_for_taps(
-            finite(queries), finite(keys), visibility, self.score, bias, self.scores, self.weights
+            replace_non_finite(queries),
+            replace_non_finite(keys),
+            visibility,
+            self.score,
+            bias,
+            self.scores,
+            self.weights,
         )
         self.mixed.notify(split_heads(layout.pad(mixed), self.n_heads))

@@ -33,7 +33,7 @@ def attention_weights(scores: Float[Tensor, "B H Q K"], visibility: Visibility) 
     """
     if visibility.hint == "all":
         return torch.softmax(scores, dim=-1)
-    masked = visibility.masked[:, None]
+    masked = visibility.hidden[:, None]
     # The lowest finite number instead of -inf: rows without keys and their gradients must stay finite.
     weights = torch.softmax(scores.masked_fill(masked, torch.finfo(scores.dtype).min), dim=-1)
     if visibility.every_query_sees_a_key:

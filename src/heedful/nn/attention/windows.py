@@ -41,7 +41,7 @@ class Window:
         keys = Layout.of([(earlier + 1) * block] * blocks.n_sequences, device=layout.device)
         return cls(queries, keys, missing, real[:, None])
 
-    def over(self, x: Float[Tensor, "n h b d"]) -> Float[Tensor, "n h w d"]:
+    def with_earlier_blocks(self, x: Float[Tensor, "n h b d"]) -> Float[Tensor, "n h w d"]:
         """Prepend to each block of x the blocks before it in its sequence."""
         blocks, n = [x], self.missing.shape[1]
         for distance in range(1, n + 1):

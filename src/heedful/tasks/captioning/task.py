@@ -27,7 +27,7 @@ from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Log, PreparedData, Rows
+from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.text_generation import Captioner
@@ -96,7 +96,7 @@ class CaptionFilter(Filter):
 
 
 class DataConfig(schema.DataConfig):
-    """Rows with an image and a caption, and what to do with those that cannot be used as they are.
+    """RowReader with an image and a caption, and what to do with those that cannot be used as they are.
 
     Args:
         filter: of captions that are long or empty, and images that cannot be read.
@@ -204,9 +204,9 @@ class Captioning(Seq2SeqTask):
         """Whether the recipe's tokenizer is lower case."""
         return self.recipe.tokenizer.text.lowercase
 
-    def make_processor(self, rows: Rows) -> CaptionProcessor:
+    def make_processor(self, read_rows: RowReader) -> CaptionProcessor:
         """Train a tokenizer on the captions, or load that of the captioner to start from."""
-        captions = (row.row[CAPTION] for row in rows())
+        captions = (row.row[CAPTION] for row in read_rows())
         return CaptionProcessor(
             load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions)
         )

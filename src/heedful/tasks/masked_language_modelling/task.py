@@ -35,7 +35,7 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import CombinedObjective, Objective
 from heedful.recipes import schema
-from heedful.tasks.base import Rows
+from heedful.tasks.base import RowReader
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import PAIR, counted_notes
@@ -51,7 +51,7 @@ from heedful.tasks.model_input import (
     INPUT,
     AnswerOptions,
     ModelInput,
-    Questions,
+    PredictionTargets,
     ids_in,
     refuse_empty,
     text_axis,
@@ -172,9 +172,9 @@ class MaskedLanguageModelling(RunningTextTask):
         pair = (PAIR,) if self.recipe.model.segments > 1 else ()
         return Columns((TEXT,), (TEXT,), optional_inputs=pair)
 
-    def make_processor(self, rows: Rows) -> TextProcessor:
+    def make_processor(self, read_rows: RowReader) -> TextProcessor:
         """Train a tokenizer on all documents; check that it shows words, if words are hidden."""
-        processor = super().make_processor(rows)
+        processor = super().make_processor(read_rows)
         _masking(self.recipe, processor)
         return processor
 
@@ -260,8 +260,8 @@ class MaskedLanguageModelling(RunningTextTask):
         inputs = input_tokens([masked])
         positions = (inputs.ids == SPECIALS.mask).nonzero().flatten()
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=positions)
-        questions = Questions.of_tokens(model, tokenizer, batch, INPUT, positions.tolist())
-        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, questions)
+        targets = PredictionTargets.of_tokens(model, tokenizer, batch, INPUT, positions.tolist())
+        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, targets)
 
     @torch.inference_mode()
     def evaluate(

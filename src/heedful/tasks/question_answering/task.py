@@ -25,7 +25,7 @@ from heedful.objectives.classification import answer_log_probs
 from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Rows
+from heedful.tasks.base import RowReader
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
 from heedful.tasks.metrics.answering import answer_scores, best_match, is_exact, token_f1
@@ -34,7 +34,7 @@ from heedful.tasks.model_input import (
     INPUT,
     AnswerOptions,
     ModelInput,
-    Questions,
+    PredictionTargets,
     ids_in,
     refuse_empty,
     text_axis,
@@ -258,7 +258,7 @@ class QuestionAnswering(TextTask):
         """Question, passage and answer, or several answers."""
         return Columns((QUESTION, PASSAGE, ANSWER), (QUESTION, PASSAGE), lists=(ANSWER, START))
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
+    def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> TextProcessor:
         """Return the tokenizer alone."""
         return TextProcessor(tokenizer)
 
@@ -348,14 +348,14 @@ class QuestionAnswering(TextTask):
         )
         ids, layout = ids_in(batch), batch.inputs.layout
         labels = tokenizer.tokens(ids)
-        questions = Questions(
+        targets = PredictionTargets(
             INPUT,
             answer_positions,
             torch.tensor(answer_positions),
             lambda hidden: iter([answer_log_probs(hidden, model.heads, layout.to(hidden.device))[0].mT]),
             lambda i, position: labels[position],
         )
-        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, questions)
+        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, targets)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

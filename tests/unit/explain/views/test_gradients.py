@@ -20,7 +20,7 @@ from heedful.explain.views import view_module
 from heedful.explain.views.gradients import block_sums, compute
 from heedful.nn.patches import Images
 from heedful.runs.run import load
-from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import Prediction
 
 OF_IMAGES = {
@@ -50,7 +50,7 @@ def linear(numbers=None):
     """A linear model, what it reads, ``[2, 3, 5]``, and the question which of 7 classes that is."""
     torch.manual_seed(0)
     model, pixels = Linear(30, 7), torch.randn(1, 2, 3, 5)
-    questions = Questions(
+    targets = PredictionTargets(
         INPUT,
         (),
         torch.tensor([4]),
@@ -58,7 +58,7 @@ def linear(numbers=None):
         lambda i, c: f"class {c}",
         numbers=numbers,
     )
-    reading = ModelInput(Batch.of_images(Images.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
+    reading = ModelInput(Batch.of_images(Images.of(pixels, 1), [0]), {}, Prediction("class 4"), targets)
     return model, pixels[0], compute(SimpleNamespace(model=model), reading, ())
 
 
@@ -93,7 +93,7 @@ def score(model, reading, pixels):
     batch, name = reading.batch, "source" if reading.batch.source is not None else "inputs"
     batch = replace(batch, **{name: replace(getattr(batch, name), pixels=pixels)})
     with torch.no_grad():
-        return reading.questions.scores(model(batch.inputs, batch.source)).double().sum().item()
+        return reading.targets.scores(model(batch.inputs, batch.source)).double().sum().item()
 
 
 @pytest.mark.slow
