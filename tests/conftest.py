@@ -62,7 +62,7 @@ def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, st
     tree = {"data": data, "training": {"max_updates": 1}, **recipe}
     parsed = recipe_from(Tree.of(tree, Mark("here")))
     task, run = task_for(parsed), RunFolder(folder)
-    task.fit(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
+    task.fit_processor(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     folder.mkdir(parents=True)
     write_json(run.environment, {})
     write_text(run.recipe, dump_yaml(parsed.model_dump(mode="json")))

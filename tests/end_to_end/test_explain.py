@@ -135,7 +135,7 @@ def refused(done, *messages, status=2):
         (["red", "--kind", "croos"], "(did you mean 'cross'?)"),
         (["red", "--view", "loss"], "(did you mean 'losses'?)"),
         (["red", "--pair", "dog"], "reads a single text"),
-        (["", "--json"], "the input is empty"),
+        (["", "--json"], "the input must not be empty"),
         (["red dog", "--limit", "1e-7"], "raise the limit"),
         (["red", "--decoding", "kind=best"], "decoding"),
         (["red dog " * 70, "--out", "x.png"], "write .html or .json, or shorten the input"),

@@ -107,7 +107,7 @@ def test_an_imported_run_says_what_it_is_when_it_is_to_be_trained(heedful, gpt2,
     for split in ((), ("--split", "valid")):
         refused(
             heedful("evaluate", "run", *split, cwd=tmp_path),
-            "was imported",
+            "an imported run has no data sets",
             "--text FILE evaluates it on your data",
         )
 
@@ -134,7 +134,7 @@ def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):
             {"model_type": "bart"},
             "'bart' is not supported (did you mean 'bert'?); expected one of gpt2, marian, bert, vit",
         ),
-        ({"n_embd": 18}, "transformer.wte.weight is ["),
+        ({"n_embd": 18}, "transformer.wte.weight has shape ["),
         ({"vocab_size": 300}, "config.json: vocab_size: 300, and tokenizer.json has"),
         ({"scale_attn_by_inverse_layer_idx": True}, "config.json: scale_attn_by_inverse_layer_idx: True"),
     ],

@@ -13,7 +13,7 @@ import hostile_calls
 import numpy as np
 import pytest
 import torch
-from hostile_calls import CAPACITY, LINES, SOURCE_CAPACITY, SOURCE_LINES, V, engine_of, made, put, sweep
+from hostile_calls import CAPACITY, LINES, SOURCE_CAPACITY, SOURCE_LINES, V, build_case, engine_of, put, sweep
 
 from heedful.engine import native
 from heedful.engine.program import Program, UnsupportedError
@@ -24,7 +24,7 @@ LARGE = 2**31 - 1
 
 @pytest.fixture(scope="module", params=["fp32", "bf16", "int8"])
 def base(library, request):
-    return made(engine_of(library, request.param, "layer"), 5, 2)
+    return build_case(engine_of(library, request.param, "layer"), 5, 2)
 
 
 def of(op, name, value, nth=0):
@@ -140,7 +140,7 @@ def test_what_leaves_its_memory_is_refused_before_anything_is_done(base, name):
 @pytest.mark.parametrize("name", ["n_scores", "n_converted"])
 def test_widths_of_working_memory_are_checked_though_no_instruction_uses_it(library, name):
     """Threads that take rows of their own multiply them all the same."""
-    base = made(engine_of(library, "fp32", "layer"), 13, 3)
+    base = build_case(engine_of(library, "fp32", "layer"), 13, 3)
     base.call.program = base.runner._first + base.index(native.NORM) * ctypes.sizeof(native.Instruction)
     base.call.n_instructions = 1
     base.run()
@@ -151,7 +151,7 @@ def test_widths_of_working_memory_are_checked_though_no_instruction_uses_it(libr
 
 @pytest.mark.parametrize("name", ["scales", "sums"])
 def test_what_int8_needs_is_required(library, name):
-    base = made(engine_of(library, "int8", "layer"), 5)
+    base = build_case(engine_of(library, "int8", "layer"), 5)
     put(
         shrunk(native.LINEAR, f"n_{name}")(base)
         if name == "sums"

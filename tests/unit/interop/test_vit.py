@@ -171,7 +171,7 @@ def test_other_ways_to_read_images_are_refused(vit, tmp_path, values, message):
         ({"num_channels": 1}, "expected 1 numbers, one per channel"),
         ({"patch_size": 3}, "projection.weight has shape [14, 3, 5, 5] in the file, expected [14, 3, 3, 3]"),
         ({"num_hidden_layers": 3}, "missing: vit.encoder.layer.2."),
-        ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight is [3, 14] in the file"),
+        ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight has shape [3, 14] in the file"),
     ],
 )
 def test_what_heedful_cannot_express_is_refused_by_its_key(vit, tmp_path, values, message):

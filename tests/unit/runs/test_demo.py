@@ -22,7 +22,7 @@ def test_every_language_has_a_recipe_and_a_quick_one(language, quick):
 
 def test_there_is_no_other_language():
     assert language_of("de") == "de"
-    with pytest.raises(RequestError, match="ta and de"):
+    with pytest.raises(RequestError, match="expected one of ta, de"):
         language_of("fr")
 
 

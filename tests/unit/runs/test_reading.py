@@ -78,14 +78,14 @@ def test_a_run_to_start_from_that_is_not_there_is_told_by_its_whole_path(recipe,
     with pytest.raises(RequestError) as raised:
         read_recipe(recipe(), ["start.run=runs/a"])
     assert f"start.run: {tmp_path / 'runs' / 'a'}: no such folder" in str(raised.value)
-    assert f"count from {tmp_path}" in str(raised.value)
+    assert f"start at {tmp_path}" in str(raised.value)
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
     folder = tmp_path / b"a\xff".decode("utf-8", "surrogateescape")
     folder.mkdir()
     (folder / "r.yaml").write_text(RECIPE)
-    with pytest.raises(RequestError, match="not UTF-8"):
+    with pytest.raises(RequestError, match="must be UTF-8"):
         read_recipe(str(folder / "r.yaml"))
 
 

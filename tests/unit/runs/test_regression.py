@@ -144,11 +144,11 @@ def test_pairs_and_a_limit_of_tokens_leave_the_numbers_whole(tmp_path):
 @pytest.mark.parametrize(
     "part, label, message",
     [
-        ("train", "high", r"train.tsv:2: the label 'high' is not a number"),
-        ("train", "1_000", r"train.tsv:2: the label '1_000' is not a number"),
-        ("train", "١٢", r"train.tsv:2: the label '١٢' is not a number"),
+        ("train", "high", r"train.tsv:2: expected a number as label, got 'high'"),
+        ("train", "1_000", r"train.tsv:2: expected a number as label, got '1_000'"),
+        ("train", "١٢", r"train.tsv:2: expected a number as label, got '١٢'"),
         ("train", "NaN", r"train.tsv:2: the label 'NaN' is not a finite number"),
-        ("valid", "", r"valid.tsv:2: the label '' is not a number"),
+        ("valid", "", r"valid.tsv:2: expected a number as label, got ''"),
         ("valid", "inf", r"valid.tsv:2: the label 'inf' is not a finite number"),
     ],
 )

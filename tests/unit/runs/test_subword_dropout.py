@@ -90,7 +90,7 @@ def test_it_trains(corpus):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"subwords": {"kind": "unigram", "vocab_size": 400}}, "unigram has none"),
+        ({"subwords": {"kind": "unigram", "vocab_size": 400}}, "unigram, which has no merges"),
         ({"model": {**MODEL, "positions": "learned"}}, "positions without a maximum"),
         ({"objective": {"guided": {}}}, "links refer to pieces"),
         ({"dropout": 1.0}, "less than 1"),

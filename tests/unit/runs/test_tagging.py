@@ -257,7 +257,7 @@ def test_a_run_starts_from_a_masked_language_model(tmp_path):
     "part, line, message",
     [
         ("train", "Anna sees\tB-PER", r"train.tsv:2: 2 words but 1 tags"),
-        ("valid", "Anna\tB-PRE", r"valid.tsv:2: the tag 'B-PRE' .*'B-PER'"),
+        ("valid", "Anna\tB-PRE", r"valid.tsv:2: unknown tag 'B-PRE' .*'B-PER'"),
         ("valid", "Anna\t", r"valid.tsv:2: 1 words but 0 tags"),
     ],
 )
@@ -287,7 +287,7 @@ def test_a_test_set_of_unknown_tags_alone_is_refused(run, tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("words\ttags\nAnna sees\tX Y\nAnna sees\tX X\n")
     ((name, source),) = chosen_splits(run, "test", [path]).items()
-    with pytest.raises(DataError, match=r"own.tsv:2: the tag 'X'"):
+    with pytest.raises(DataError, match=r"own.tsv:2: unknown tag 'X'"):
         evaluate(run, name, source)
 
 

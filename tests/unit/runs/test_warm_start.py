@@ -328,7 +328,7 @@ def test_another_vocabulary_than_the_language_models_is_refused(read):
 def test_a_run_without_text_has_no_vocabulary_to_give(read, tmp_path):
     shutil.copytree(read / "read", tmp_path / "read")
     (tmp_path / "read" / "text.tokenizer.json").unlink()
-    with pytest.raises(RequestError, match="has no tokenizer for the source, since its task differs"):
+    with pytest.raises(RequestError, match="has no tokenizer for source, since its task differs"):
         start_tokenizer(summarising(read, f"start.run={tmp_path / 'read'}"), "source", "text")
 
 

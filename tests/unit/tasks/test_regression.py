@@ -43,7 +43,12 @@ def test_numbers_are_kept_exactly(value):
 
 @pytest.mark.parametrize(
     "label, message",
-    [("high", "'high' is not a number"), ("", "not a number"), ("nan", "not a finite"), ("-inf", "finite")],
+    [
+        ("high", "expected a number as label, got 'high'"),
+        ("", "expected a number"),
+        ("nan", "not a finite"),
+        ("-inf", "finite"),
+    ],
 )
 def test_what_is_no_number_is_named_with_its_place(label, message):
     with pytest.raises(DataError, match=rf"scores.tsv:7: .*{message}"):

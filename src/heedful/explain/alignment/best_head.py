@@ -123,7 +123,7 @@ def _supervised_head(run: Run) -> HeadChoice | None:
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
-    return HeadChoice(guided.place(_n_source_layers(run)), guided.head - 1, guided.step)
+    return HeadChoice(guided.layer_index(_n_source_layers(run)), guided.head - 1, guided.step)
 
 
 def _stored_head(folder: RunFolder, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:

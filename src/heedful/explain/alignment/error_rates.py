@@ -327,7 +327,7 @@ def _guided_row(
         return None
     n_layers = 1 + max(row.choice.layer for row in table)
     step = guided.step if guided.step in steps else steps[0]
-    return _head_row(table, HeadChoice(guided.place(n_layers), guided.head - 1, step))
+    return _head_row(table, HeadChoice(guided.layer_index(n_layers), guided.head - 1, step))
 
 
 def _head_row(table: Sequence[HeadErrorRate], choice: HeadChoice) -> HeadErrorRate:

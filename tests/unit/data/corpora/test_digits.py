@@ -27,5 +27,5 @@ def test_every_split_has_all_classes_and_seeds_change_nothing():
 
 
 def test_another_split_is_refused():
-    with pytest.raises(RequestError, match="no split 'dev'"):
+    with pytest.raises(RequestError, match="unknown split 'dev'"):
         open_corpus("digits", "dev")

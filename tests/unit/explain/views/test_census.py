@@ -131,7 +131,7 @@ def test_several_inputs_are_for_views_of_several(explained):
 
 def test_an_input_that_cannot_be_read_is_told_by_its_number(explained):
     run, given = explained("classification")
-    with pytest.raises(RequestError, match="input 3: the input is empty"):
+    with pytest.raises(RequestError, match="input 3: the input must not be empty"):
         explain_input(run, given, views=["census"], others=[given, ""])
 
 
