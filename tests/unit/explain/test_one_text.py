@@ -92,7 +92,7 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
     """Teacher forced: another second token changes the rows after its own, and that alone."""
     run, _, source, target = translator
     other = [target[0], source[0], *target[2:]]
-    pairs = attention_between_ids(run.model, [source] * 2, [target, other], run.recipe.pairing)
+    pairs = attention_between_ids(run.model, [source] * 2, [target, other], run.recipe.sequence_format)
     one, two = pairs
     same = [np.allclose(one[:, :, row], two[:, :, row], atol=1e-6) for row in range(len(target) + 1)]
     assert same[:3] == [True, True, False]
@@ -101,9 +101,9 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
 def test_pairs_of_several_lengths_in_one_batch_are_as_alone(translator):
     run, _, source, target = translator
     sources, targets = [source, source[:1], source[:2]], [target[:1], target, target]
-    together = list(attention_between_ids(run.model, sources, targets, run.recipe.pairing))
+    together = list(attention_between_ids(run.model, sources, targets, run.recipe.sequence_format))
     for found, *pair in zip(together, sources, targets, strict=True):
-        (alone,) = attention_between_ids(run.model, *([ids] for ids in pair), run.recipe.pairing)
+        (alone,) = attention_between_ids(run.model, *([ids] for ids in pair), run.recipe.sequence_format)
         assert found.shape == (2, 3, len(pair[1]) + 1, len(pair[0]) + 1)
         np.testing.assert_allclose(found, alone, atol=1e-5)
 

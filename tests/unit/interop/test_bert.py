@@ -231,7 +231,7 @@ def test_unknown_tensors_are_listed(bert, tmp_path):
         ({"layer_norm_eps": 0}, "layer_norm_eps: must be between 0 and 1, got 0"),
         ({"vocab_size": 90}, "vocab_size: 90, and tokenizer.json has"),
         ({"num_hidden_layers": 1}, "unknown: bert.encoder.layer.1."),
-        ({"max_position_embeddings": 18}, "position_embeddings.weight is [19, 14] in the file"),
+        ({"max_position_embeddings": 18}, "position_embeddings.weight has shape [19, 14] in the file"),
     ],
 )
 def test_what_heedful_cannot_express_is_refused_by_its_key(changed, tmp_path, values, message):

@@ -110,8 +110,8 @@ def test_a_layout_and_all_that_it_keeps_go_without_the_garbage_collector(starts)
         layout = Layout.of([3, 0, 5, 2], starts)
         other = Layout.of([1, 2, 3, 4])
         seen = [Visibility.of(layout, keys, causal=True) for keys in (layout, layout.with_past, other)]
-        masks = [weakref.ref(view.mask) for view in seen]
-        assert Visibility.of(layout.merge(2), layout.merge(2)).mask.any()
+        masks = [weakref.ref(view.visible) for view in seen]
+        assert Visibility.of(layout.merge(2), layout.merge(2)).visible.any()
         assert layout.positions.numel() == 10
         gone = weakref.ref(layout)
         del layout, seen

@@ -53,14 +53,14 @@ def loop(view):
 @given(cases())
 def test_the_mask_equals_a_plain_loop(case):
     view = view_of(case)
-    assert torch.equal(view.mask, loop(view))
+    assert torch.equal(view.visible, loop(view))
 
 
 @given(cases())
 def test_hints_and_promises_agree_with_the_mask(case):
     view = view_of(case)
     real_queries = view.queries.real
-    mask, real = view.mask, view.keys.real[:, None, :].expand(view.mask.shape)
+    mask, real = view.visible, view.keys.real[:, None, :].expand(view.visible.shape)
     if view.hint == "all":
         assert mask[real_queries].all()
     if view.hint == "causal":
@@ -77,7 +77,7 @@ def test_an_arbitrary_set_of_keys_is_cut_with_the_rest():
     allowed = torch.tensor([[True, False, True], [False, True, True], [True, True, False]])
     view = Visibility.of(layout, layout, causal=True, allowed=allowed)
     wanted = torch.ones(3, 3).tril().bool() & allowed & layout.real[:, None]
-    assert torch.equal(view.mask, wanted)
+    assert torch.equal(view.visible, wanted)
 
 
 def test_both_readings_of_local_attention_at_the_edges_of_blocks():
@@ -85,11 +85,11 @@ def test_both_readings_of_local_attention_at_the_edges_of_blocks():
     layout = Layout.of([8])
     within = Visibility.of(layout, layout, causal=True, block=3)
     keys = [[0], [0, 1], [0, 1, 2], [3], [3, 4], [3, 4, 5], [6], [6, 7]]
-    assert [row.nonzero().flatten().tolist() for row in within.mask[0]] == keys
+    assert [row.nonzero().flatten().tolist() for row in within.visible[0]] == keys
     before = Visibility.of(layout, layout, causal=True, block=3, earlier_blocks=1)
     earlier = [[], [], [], [0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
     wanted = [a + b for a, b in zip(earlier, keys)]
-    assert [row.nonzero().flatten().tolist() for row in before.mask[0]] == wanted
+    assert [row.nonzero().flatten().tolist() for row in before.visible[0]] == wanted
     # A query that continues a sequence: position 6 begins a block.
     later = Layout.of([1], [6])
     seen = Visibility.of(later, later.with_past, causal=True, block=3, earlier_blocks=1)

@@ -192,7 +192,7 @@ def test_pairs_are_trained_and_read(tmp_path):
 def test_a_label_in_validation_that_training_has_not_is_named(tmp_path):
     write(tmp_path)
     (tmp_path / "valid.tsv").write_text("sweet\tthe honey\nsweeet\tthe sugar\n")
-    with pytest.raises(DataError, match=r"valid.tsv:2: unknown label 'sweeet' .*'sweet'"):
+    with pytest.raises(DataError, match=r"valid.tsv:2: unknown label 'sweeet'.*'sweet'"):
         into(tmp_path)
     assert not (tmp_path / "run").exists()
 
@@ -228,7 +228,7 @@ def test_labels_that_training_has_not_seen_count_as_wrong(run, tmp_path, publish
 @pytest.mark.parametrize(
     "labels, message",
     [
-        (["sweet", "sour", "salt", "bitter"], "no example has unknown label 'bitter'"),
+        (["sweet", "sour", "salt", "bitter"], "no example has the label 'bitter'"),
         (["sweet", "sour"], "the label 'salt' is not in task.labels"),
     ],
 )

@@ -69,7 +69,7 @@ def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
 
 
 def test_an_unknown_label_is_named_with_its_place():
-    with pytest.raises(DataError, match=r"f:9: unknown label 'dgo' .*'dog'"):
+    with pytest.raises(DataError, match=r"f:9: unknown label 'dgo'.*'dog'"):
         list(task("drop").encode([row(IMAGES[0], "dgo", 9)], DataReport()))
 
 

@@ -87,7 +87,7 @@ def test_a_language_model_has_it_on_the_last(processor):
     [
         ("one two three", "odd even", r"corpus.tsv:7: 3 words but 2 tags"),
         ("", "odd", r"corpus.tsv:7: 0 words but 1 tags"),
-        ("one two", "odd eve", r"corpus.tsv:7: unknown tag 'eve' .*'even'"),
+        ("one two", "odd eve", r"corpus.tsv:7: unknown tag 'eve'.*'even'"),
     ],
 )
 def test_bad_rows_are_named(task, words, tags, message):

@@ -159,7 +159,7 @@ def guided(own):
     class Guided:
         head, step = 2, "input"
 
-        def place(self, n_layers):
+        def layer_index(self, n_layers):
             assert n_layers == 1
             return 0
 

@@ -35,7 +35,7 @@ def run(q, k, v, view, kernel, score=None, bias=None, tap=None):
 
 def tensors(view, dtype=torch.float32):
     torch.manual_seed(5)
-    b, q, k = view.mask.shape
+    b, q, k = view.visible.shape
     shapes = ((b, H, q, D_K), (b, G, k, D_K), (b, G, k, D_V))
     return [torch.randn(s, dtype=dtype, requires_grad=True) for s in shapes]
 
@@ -46,7 +46,7 @@ def loop(q, k, v, view):
     for b in range(q.shape[0]):
         for h in range(H):
             for i in range(view.queries.lengths[b]):
-                seen = [j for j in range(k.shape[2]) if view.mask[b, i, j]]
+                seen = [j for j in range(k.shape[2]) if view.visible[b, i, j]]
                 if not seen:
                     continue
                 g = h // (H // G)
@@ -90,7 +90,7 @@ def test_equals_a_plain_loop(name, kernel):
 @pytest.mark.parametrize("name", views())
 def test_fast_kernels_equal_the_explicit_one_in_gradients(name, fast):
     view = views()[name]
-    probe = torch.randn(view.mask.shape[0], H, view.mask.shape[1], D_V)
+    probe = torch.randn(view.visible.shape[0], H, view.visible.shape[1], D_V)
     probe = probe * view.queries.real[:, None, :, None]
     grads = []
     for kernel in ("explicit", fast):
@@ -115,7 +115,7 @@ def test_the_invisible_changes_nothing_even_when_it_is_nan(name, kernel):
     view = views()[name]
     q, k, v = tensors(view)
     row = 0
-    unseen = [j for j in range(k.shape[2]) if not view.mask[row, 0, j]]
+    unseen = [j for j in range(k.shape[2]) if not view.visible[row, 0, j]]
     assert unseen
     before = run(q, k, v, view, kernel)[row, :, 0]
     grads = torch.autograd.grad(before.sum(), [k, v])
@@ -135,7 +135,7 @@ def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kerne
     view = views()[name]
     if name == "allowed":
         view.allowed[1, 2] = False
-    has_empty_rows = ~view.mask.any(-1) & view.queries.real
+    has_empty_rows = ~view.visible.any(-1) & view.queries.real
     assert has_empty_rows.any()
     q, k, v = tensors(view)
     out = run(q, k, v, view, kernel)
@@ -155,7 +155,7 @@ def test_weights_are_shown_without_changing_the_result():
     torch.testing.assert_close(out * real, run(q, k, v, view, "sdpa") * real)
     (weights,) = seen["0"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-    assert not weights[~view.mask[:, None].expand_as(weights)].any()
+    assert not weights[~view.visible[:, None].expand_as(weights)].any()
     torch.testing.assert_close(weights @ v.repeat_interleave(H // G, 1), out)
 
 
@@ -176,14 +176,14 @@ def test_every_kernel_adds_a_constant_bias(name, kernel, rows, monkeypatch):
     """Values and gradients, against scores of one query and key at a time; rows of 1 or of their own."""
     monkeypatch.setattr(kernels, "CAUSAL_ROWS", 2)
     view = views()[name]
-    b, n, m = view.mask.shape
+    b, n, m = view.visible.shape
     q, k, v = tensors(view)
     bias = 3 * torch.randn(b if rows == b else 1, H, n, m)
     out = run(q, k, v, view, kernel, bias=bias)
     real = view.queries.real[:, None, :, None]
     wanted = torch.zeros(b, H, n, D_V)
     for i, h, x in torch.cartesian_prod(torch.arange(b), torch.arange(H), torch.arange(n)).tolist():
-        seen = view.mask[i, x].nonzero().flatten()
+        seen = view.visible[i, x].nonzero().flatten()
         if len(seen) and x < view.queries.lengths[i]:
             keys, values = k[i, h // (H // G), seen], v[i, h // (H // G), seen]
             scores = (keys * q[i, h, x]).sum(-1) / math.sqrt(D_K) + bias[i % len(bias), h, x, seen]
@@ -218,7 +218,7 @@ def test_a_bias_that_learns_gets_its_gradient():
     bias = torch.zeros(1, H, 5, 5, requires_grad=True)
     (grad,) = torch.autograd.grad(run(q, k, v, view, None, bias=bias).square().sum(), bias)
     assert grad.any()
-    assert not grad[:, :, ~view.mask.any(0)].any()
+    assert not grad[:, :, ~view.visible.any(0)].any()
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def told(q, k, v, view, kernel, heads, bias=None):
 def test_watchers_are_told_scores_and_weights_beside_every_kernel(name, kernel, biased, heads):
     """Against a softmax over the visible keys, head by head; heads of queries share those of keys."""
     view = views()[name]
-    b, n, m = view.mask.shape
+    b, n, m = view.visible.shape
     q, k, v = tensors(view)
     bias = 3 * torch.randn(b if biased else 1, H, n, m) if biased else None
     scores, weights, out = told(q, k, v, view, kernel, heads, bias)
@@ -283,7 +283,7 @@ def test_watchers_are_told_scores_and_weights_beside_every_kernel(name, kernel, 
     for place, h in enumerate(chosen):
         wanted = (q[:, h] @ k[:, h // (H // G)].mT / math.sqrt(D_K)).detach()
         torch.testing.assert_close(scores[:, place], wanted)
-        masked = (wanted if bias is None else wanted + bias[:, h]).masked_fill(~view.mask, -math.inf)
+        masked = (wanted if bias is None else wanted + bias[:, h]).masked_fill(~view.visible, -math.inf)
         torch.testing.assert_close(weights[:, place][real], masked.softmax(-1).nan_to_num(0.0)[real])
     assert scores.shape[1] == weights.shape[1] == len(chosen)
     assert not scores.requires_grad

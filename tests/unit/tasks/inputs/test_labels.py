@@ -35,7 +35,7 @@ def test_what_cannot_be_learned_is_refused(labels, given, message):
 
 def test_a_label_has_the_number_of_its_place():
     assert [label_index(label, ("b", "a"), Location("f", 1)) for label in "ab"] == [1, 0]
-    with pytest.raises(DataError, match=r"f:3: unknown label 'goood' .*'good'"):
+    with pytest.raises(DataError, match=r"f:3: unknown label 'goood'.*'good'"):
         label_index("goood", ("bad", "good"), Location("f", 3))
 
 
