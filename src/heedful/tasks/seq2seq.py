@@ -44,6 +44,7 @@ from heedful.tasks.model_input import (
     text_axis,
 )
 from heedful.tasks.prediction import Prediction
+from heedful.text.merge_dropout import MergeDropout
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
@@ -408,3 +409,21 @@ def left_out_notes(scores: Sequence[Score], n: int) -> list[str]:
     return (
         [f"not in the perplexity, longer than the model reads: {n_left_out:,} of {n:,}"] if n_left_out else []
     )
+
+
+def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Augmenter:
+    """Split texts into other subwords in every epoch, as a function of (seed, epoch, sample, column).
+
+    Args:
+        tokenizers: of each column.
+        p: probability that a merge is left out.
+        seed: of the training.
+    """
+    dropouts = {column: MergeDropout(tokenizer.model, p) for column, tokenizer in tokenizers.items()}
+
+    def resegment(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+        keys = (f"{seed} {epoch} {int(sample)} {column}" for sample in samples)
+        segmented = (dropouts[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
+        return [np.array(ids, dtype=np.int64) for ids in segmented]
+
+    return resegment

@@ -18,7 +18,6 @@ from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import FilesSource, LocatedRow, Row
-from heedful.data.store import Ids
 from heedful.data.text import TEXT
 from heedful.decoding.config import DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
@@ -58,13 +57,13 @@ from heedful.tasks.seq2seq import (
     Seq2SeqTask,
     left_out_notes,
     reference_likelihood,
+    subword_dropout,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
-from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import EncodedTexts, Tokenizer
+from heedful.text.tokenizer import EncodedTexts
 from heedful.text.training import train_shared, train_tokenizer
 from heedful.typing import JsonMapping, JsonObject
 
@@ -490,21 +489,3 @@ class Translation(Seq2SeqTask):
         for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
             pair = {"source": row.row[SOURCE], "reference": row.row[TARGET]}
             yield {**pair, **prediction.to_dict(), "scores": scores}
-
-
-def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Augmenter:
-    """Split texts into other subwords in every epoch, as a function of (seed, epoch, sample, column).
-
-    Args:
-        tokenizers: of each column.
-        p: probability that a merge is left out.
-        seed: of the training.
-    """
-    dropouts = {column: MergeDropout(tokenizer.model, p) for column, tokenizer in tokenizers.items()}
-
-    def resegment(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
-        keys = (f"{seed} {epoch} {int(sample)} {column}" for sample in samples)
-        segmented = (dropouts[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
-        return [np.array(ids, dtype=np.int64) for ids in segmented]
-
-    return resegment

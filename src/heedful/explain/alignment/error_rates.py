@@ -147,9 +147,7 @@ def evaluate_alignments(
     """
     has_source = getattr(run.model, "alignment_taps", ()) or is_one_text(run)
     if not isinstance(run.processor, Tokenizers) or not has_source:
-        raise RequestError(
-            "--alignments: the model must have attention between source and target; this run's has none"
-        )
+        raise RequestError("--alignments: the model has no attention between source and target")
     if development and choice is not None:
         raise RequestError("--dev and --head exclude each other; remove one of them")
     rows = [row.row for row in rows_of(run.recipe, source)]
@@ -171,9 +169,8 @@ def evaluate_alignments(
         reported, selection = most_accurate(table), f"first-{development}" if development else "these-pairs"
     scores = [_head_score(reported, by, selection, table)]
     if (guided := _guided_row(run, table, steps)) is not None:
-        scores.append(
-            replace(_head_score(guided, by, "guided"), name=f"{guided.score.name} of the guided head")
-        )
+        score = _head_score(guided, by, "guided")
+        scores.append(replace(score, name=f"{score.name} of the guided head"))
     judged = sum(bool(alignment.possible) for alignment in alignments[: development or n_pairs])
     return Evaluation(split, scores, table, reported, development, judged, links_by_head[reported.choice])
 

@@ -370,7 +370,7 @@ def test_a_run_without_attention_over_a_source_is_refused(make_run, tmp_path, fi
     model = {"kind": "recurrent", "d_embedding": 4, "d_hidden": 3, "decoder": "plain", "attention": None}
     model |= {"direction": "left-to-right", "bridge": "copy", "tie": "none"}
     recipe = {**RECIPE, "tokenizer": {"subwords": {"kind": "word"}}, "model": model}
-    with pytest.raises(RequestError, match="must have attention between source and target"):
+    with pytest.raises(RequestError, match="the model has no attention between source and target"):
         judge(load(run_of(make_run, tmp_path, recipe), device="cpu"), files, [""] * 6)
 
 
