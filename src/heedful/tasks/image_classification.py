@@ -76,7 +76,7 @@ class Filter(Config):
 
 
 class DataConfig(schema.DataConfig):
-    """RowReader with an image and a label.
+    """Rows with an image and a label.
 
     Args:
         filter: what to do with those that cannot be read.

@@ -72,7 +72,7 @@ from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
 from heedful.typing import JsonMapping, JsonObject
 
-# RowReader whose words are encoded together.
+# Rows whose words are encoded together.
 CHUNK = 1000
 
 # Recipes ------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ AnyReader = Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="
 
 
 class DataConfig(schema.DataConfig):
-    """RowReader with texts and an answer, and what to do with those that cannot be used as they are.
+    """Rows with texts and an answer, and what to do with those that cannot be used as they are.
 
     Args:
         filter: what to do with texts that are too long or empty.
@@ -72,7 +72,7 @@ class DataConfig(schema.DataConfig):
 
 
 class WholeDataConfig(DataConfig):
-    """RowReader that are read whole, in several windows if they are long."""
+    """Rows that are read whole, in several windows if they are long."""
 
     @model_validator(mode="after")
     def _no_cut(self) -> "WholeDataConfig":

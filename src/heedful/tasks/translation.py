@@ -77,7 +77,7 @@ class TranslationConfig(Config):
 
 
 class DataConfig(schema.DataConfig):
-    """RowReader with a source and a target, and what to do with those that cannot be used as they are.
+    """Rows with a source and a target, and what to do with those that cannot be used as they are.
 
     Args:
         filter: of texts that are too long, empty, or of very different lengths.

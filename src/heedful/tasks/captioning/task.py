@@ -96,7 +96,7 @@ class CaptionFilter(Filter):
 
 
 class DataConfig(schema.DataConfig):
-    """RowReader with an image and a caption, and what to do with those that cannot be used as they are.
+    """Rows with an image and a caption, and what to do with those that cannot be used as they are.
 
     Args:
         filter: of captions that are long or empty, and images that cannot be read.
