@@ -129,7 +129,11 @@ RECIPES = {
     "syntax": ("n_heads: 2", "n_heads: [2", ["tiny.yaml:9:30: expected ',' or ']'"]),
     "duplicate key": ("n_layers: 1", "d_model: 32", ["tiny.yaml:8", "d_model", "duplicate key"]),
     "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 must be divisible by n_heads=3"]),
-    "tie": ("subwords: {", "shared: false, subwords: {", ["model.tie=three-way requires one vocabulary"]),
+    "tie": (
+        "subwords: {",
+        "shared: false, subwords: {",
+        ["model.tie=three-way requires one vocabulary for both sides; set tokenizer.shared=true"],
+    ),
     "metric": (
         "decode: null",
         "decode: 0",

@@ -31,7 +31,7 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
     """Lock the folder of a run that is about to start or resume.
 
     Raises:
-        RequestError: the folder cannot be used, there is no run to resume, or another process trains it.
+        RequestError: the folder cannot be used, there is no run to resume, or another process is training it.
     """
     if resume:
         if not folder.recipe.exists():

@@ -262,7 +262,7 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
         noun = "image" if images else "text"
         raise RequestError(
-            f"expected a list of {noun}s, got {_type_name(iterable)}; pass a single {noun} as a list of one"
+            f"expected a list of {noun}s, got {_describe(iterable)}; pass a single {noun} as a list of one"
         )
     inputs = list(iterable)
     if not images:
@@ -278,7 +278,7 @@ def _check(task_input: object, names: Sequence[str], label: str, *, words: bool)
     if len(names) > 1:
         if not isinstance(task_input, list | tuple) or len(task_input) != len(names):
             expected = f"a tuple of {len(names)} texts ({', '.join(names)})"
-            raise RequestError(f"{label}: expected {expected}, got {_type_name(task_input)}")
+            raise RequestError(f"{label}: expected {expected}, got {_describe(task_input)}")
         for name, part in zip(names, task_input, strict=True):
             _check_text(part, f"{label}: {name}", "a text")
     elif words and isinstance(task_input, list | tuple):
@@ -290,12 +290,12 @@ def _check(task_input: object, names: Sequence[str], label: str, *, words: bool)
 
 def _check_text(text: object, label: str, expected: str) -> None:
     if not isinstance(text, str):
-        raise RequestError(f"{label}: expected {expected}, got {_type_name(text)}")
+        raise RequestError(f"{label}: expected {expected}, got {_describe(text)}")
     if not is_unicode(text):
         raise RequestError(f"{label}: not valid Unicode (half of a surrogate pair)")
 
 
-def _type_name(value: object) -> str:
+def _describe(value: object) -> str:
     """Describe a value for messages."""
     if value is None:
         return "None"
@@ -334,7 +334,7 @@ def decoding_of(
     if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
             "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "
-            f"got {_type_name(decoding)}"
+            f"got {_describe(decoding)}"
         )
     return decoding
 

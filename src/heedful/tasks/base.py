@@ -156,7 +156,7 @@ class Task(ABC):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether validations read the text of their rows besides the ids, as `PreparedData.valid_rows`."""
+        """Whether validations also read the text of their rows, as `PreparedData.valid_rows`."""
         return False
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:

@@ -166,7 +166,7 @@ class Batches(Protocol):
         ...
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """Return the batch of these samples; training changes them anew in every epoch."""
+        """Return the batch of these samples; training augments them differently in every epoch."""
         ...
 
 

@@ -262,10 +262,10 @@ class TranslationRecipe(Seq2SeqRecipe):
         for column in ("source", "target"):
             limit = self.data.filter.limit(column)
             if limit is None or limit > max_tokens:
-                raise ValueError(f"{table}: set data.filter.max_length to at most {max_tokens}")
+                raise ValueError(f"{table}; set data.filter.max_length to at most {max_tokens}")
         for key, decoding in self._decodings().items():
             if decoding.max_length.cap > max_tokens:
-                raise ValueError(f"{table}: set {key}.max_length.cap to at most {max_tokens}")
+                raise ValueError(f"{table}; set {key}.max_length.cap to at most {max_tokens}")
         return self
 
     def _decodings(self) -> JsonObject:

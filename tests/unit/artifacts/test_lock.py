@@ -28,7 +28,7 @@ def test_another_is_refused_until_the_first_is_killed(tmp_path):
         assert holder.stdout.readline() == "locked\n"
         (folder / "recipe.yaml").write_text("its own")
         with (
-            pytest.raises(RequestError, match=r"runs/x: locked by another process"),
+            pytest.raises(RequestError, match=r"runs/x: locked by another process that writes to it"),
             locked(folder),
         ):
             pass
@@ -74,5 +74,5 @@ def test_a_folder_that_its_last_holder_removed_is_made_again_and_locked(tmp_path
     monkeypatch.setattr(fcntl, "flock", removed_just_before)
     with locked(folder):
         assert len(calls) == 2
-        with pytest.raises(RequestError, match="locked by another process"), locked(folder):
+        with pytest.raises(RequestError, match="locked by another process that writes to it"), locked(folder):
             pass

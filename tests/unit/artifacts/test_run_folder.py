@@ -44,7 +44,9 @@ def test_an_entry_of_another_kind_is_damage(tmp_path):
 )
 def test_a_card_that_says_nothing_of_a_file_is_damaged(tmp_path, entry):
     (tmp_path / "labels.json").write_text("{}\n")
-    with pytest.raises(DamagedError, match=r"run\.json: damaged: .*'labels\.json'"):
+    with pytest.raises(
+        DamagedError, match=r"run\.json: damaged: expected bytes and sha256 of the file 'labels\.json'"
+    ):
         RunFolder(tmp_path).check_files({"files": {"labels.json": entry}})
 
 

@@ -49,7 +49,7 @@ def test_a_folder_that_another_process_holds_is_refused(write, tmp_path):
     act, _ = write
     out = tmp_path / "out"
     with locked(out):
-        with pytest.raises(RequestError, match="out: locked by another process"):
+        with pytest.raises(RequestError, match="out: locked by another process that writes to it"):
             act(out)
         assert out.is_dir()
     act(out)

@@ -140,7 +140,10 @@ def test_what_is_not_kept_is_told(changed, tmp_path):
     "values, message",
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: True: heedful scales"),
-        ({"add_cross_attention": True}, "add_cross_attention: True: language models with cross-attention"),
+        (
+            {"add_cross_attention": True},
+            "add_cross_attention: True: language models with cross-attention are not supported",
+        ),
         ({"quantization_config": {"bits": 8}}, "quantised weights are not read"),
         (
             {"activation_function": "mish"},

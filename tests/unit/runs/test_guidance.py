@@ -162,8 +162,8 @@ TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
 @pytest.mark.parametrize(
     ("guided", "sections", "message"),
     [
-        ({"layer": 3}, {}, "objective.guided.layer=3: must be at most 2 in this model"),
-        ({"head": 4}, {}, "objective.guided.head=4: must be at most 3 in this model"),
+        ({"layer": 3}, {}, "objective.guided.layer=3: must be at most 2 in this model (counted from 1)"),
+        ({"head": 4}, {}, "objective.guided.head=4: must be at most 3 in this model (counted from 1)"),
         (
             {"layer": 2},
             {"model": {**MODEL, "n_decoder_layers": 1}},

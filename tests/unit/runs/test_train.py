@@ -109,7 +109,7 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
 
 def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with locked(run), pytest.raises(RequestError, match="locked by another process"):
+    with locked(run), pytest.raises(RequestError, match="locked by another process that writes to it"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     train_run(recipe(max_updates=3), run, resume=True, device="cpu")
@@ -125,14 +125,17 @@ def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
         RequestError, match="ended before its first checkpoint; delete the folder, choose another"
     ):
         train_run(recipe(), corpus / "run", device="cpu")
-    with locked(corpus / "run"), pytest.raises(RequestError, match="locked by another process"):
+    with (
+        locked(corpus / "run"),
+        pytest.raises(RequestError, match="locked by another process that writes to it"),
+    ):
         train_run(recipe(), corpus / "run", device="cpu")
     assert (corpus / "run" / "bad_batch.json").exists()
 
 
 def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
     with locked(corpus / "run"):
-        with pytest.raises(RequestError, match="locked by another process"):
+        with pytest.raises(RequestError, match="locked by another process that writes to it"):
             train_run(recipe(), corpus / "run", device="cpu")
         assert (corpus / "run").is_dir()
     assert not (corpus / "run").exists()

@@ -182,7 +182,10 @@ def test_without_a_start_everything_is_trained_at_one_rate(pretrained):
     "override, message",
     [
         ("start.run=nowhere", r"start\.run: /.*/nowhere: no such folder"),
-        ("tokenizer.subwords.merges=30", r"the tokenizer of pretrained"),
+        (
+            "tokenizer.subwords.merges=30",
+            r"tokenizer of pretrained is used, and the section tokenizer differs",
+        ),
         ("start.frozen=all", r"start.frozen"),
     ],
 )
@@ -321,7 +324,7 @@ def test_a_summariser_goes_on_as_a_summariser(read, tmp_path):
 
 
 def test_another_vocabulary_than_the_language_models_is_refused(read):
-    with pytest.raises(RequestError, match="the tokenizer of read"):
+    with pytest.raises(RequestError, match="tokenizer of read is used, and the section tokenizer differs"):
         summarising(read, "tokenizer.source.lowercase=false")
 
 

@@ -160,7 +160,7 @@ class CaptioningRecipe(Seq2SeqRecipe):
         table = f"model.positions.kind=learned ends after model.max_length={self.model.longest} tokens"
         limit = self.data.filter.limit(CAPTION)
         if limit is None or limit > max_tokens:
-            raise ValueError(f"{table}: set data.filter.max_length to at most {max_tokens}")
+            raise ValueError(f"{table}; set data.filter.max_length to at most {max_tokens}")
         return self
 
 

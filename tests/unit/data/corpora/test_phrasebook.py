@@ -321,7 +321,7 @@ def test_the_baselines_fail_by_a_clear_margin(language, most_by_word, most_by_ph
 
 
 def test_errors_name_what_there_is():
-    with pytest.raises(RequestError, match="'ta' or 'de'"):
+    with pytest.raises(RequestError, match="expected 'ta' or 'de'"):
         phrasebook("fr", "train")
     with pytest.raises(RequestError, match=r"'dev'.*'train', 'valid', 'test'"):
         phrasebook("de", "dev")

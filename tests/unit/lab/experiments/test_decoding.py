@@ -96,8 +96,8 @@ def test_a_cache_changes_nothing_and_saves_operations():
     assert value("cached-decoding", "largest change", control=True) > 0.1
     d, n, layers = decoding.D, 16, 2
     kept = layers * sum(24 * d * d + 4 * t * d for t in range(1, n + 1))
-    anew = layers * sum(m * 24 * d * d + 4 * m * m * d for m in range(1, n + 1))
+    recomputed = layers * sum(m * 24 * d * d + 4 * m * m * d for m in range(1, n + 1))
     table = {row["tokens"]: row for row in made("cached-decoding").table}
     assert table[n]["FLOPs, with a cache"] == kept
-    assert table[n]["FLOPs, recomputed for each token"] == anew
-    assert value("cached-decoding", "operations that a cache saves") == pytest.approx(anew / kept)
+    assert table[n]["FLOPs, recomputed for each token"] == recomputed
+    assert value("cached-decoding", "operations that a cache saves") == pytest.approx(recomputed / kept)
