@@ -9,7 +9,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,14 +78,13 @@ def measure(
     patience: int = 0,
     device: str = "cpu",
     lock: Lock | None = None,
-    log: Callable[[str], None] | None = None,
 ) -> dict[str, Timing]:
     """Build and warm up every contender, then measure them in turn for ``rounds`` rounds.
 
     With a ``factory`` each contender runs in a subprocess, otherwise all run in this process.
     A disturbed turn is repeated up to ``patience`` times; the last repetition counts in any case.
     """
-    lock, log = lock or Lock(None), log or log
+    lock = lock or Lock(None)
     timings = {c.name: Timing() for c in contenders}
     runners: dict[str, LocalRunner | ProcessRunner] = {}
     try:
@@ -96,7 +95,7 @@ def measure(
                     if factory
                     else LocalRunner(contender, device)
                 )
-                if _prepare(runner, contender, timings[contender.name], warm_up, log):
+                if _prepare(runner, contender, timings[contender.name], warm_up):
                     runners[contender.name] = runner
         # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
         order, shuffle = list(runners), random.Random(0)
@@ -120,7 +119,6 @@ def _prepare(
     contender: Contender,
     timing: Timing,
     warm_up: int,
-    log: Callable[[str], None],
 ) -> bool:
     """Warm up a contender; return whether it works. Only a failure of heedful is raised."""
     try:

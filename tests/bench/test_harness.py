@@ -93,7 +93,7 @@ def no_waiting(monkeypatch):
 def test_every_contender_has_one_turn_a_round_on_the_same_batch(no_waiting):
     log = []
     contenders = [contender("peer", name, log) for name in "abc"]
-    timings = measure(contenders, rounds=3, warm_up=2, log=lambda text: None)
+    timings = measure(contenders, rounds=3, warm_up=2)
     rounds = [log[i : i + 3] for i in range(6, 15, 3)]
     assert [sorted(r) for r in rounds] == [[(name, n) for name in "abc"] for n in range(3)]
     assert [len(t.seconds) for t in timings.values()] == [3, 3, 3]
@@ -102,7 +102,7 @@ def test_every_contender_has_one_turn_a_round_on_the_same_batch(no_waiting):
 def test_a_peer_that_fails_is_named_and_left_out(no_waiting):
     log = []
     contenders = [contender("peer", "a", log), contender("peer", "b", log, fails=True)]
-    timings = measure(contenders, rounds=2, log=lambda text: None)
+    timings = measure(contenders, rounds=2)
     assert timings["peer, b"].failure == "ValueError: no such thing"
     assert timings["peer, b"].seconds == []
     assert len(timings["peer, a"].seconds) == 2
@@ -110,7 +110,7 @@ def test_a_peer_that_fails_is_named_and_left_out(no_waiting):
 
 def test_heedful_must_not_fail(no_waiting):
     with pytest.raises(ValueError, match="no such thing"):
-        measure([contender("heedful", "a", [], fails=True)], rounds=1, log=lambda text: None)
+        measure([contender("heedful", "a", [], fails=True)], rounds=1)
 
 
 @pytest.mark.parametrize("busy, turns, disturbed", [([0.0], 1, 0), ([2.0, 0.0], 2, 0), ([2.0] * 9, 3, 1)])
@@ -118,7 +118,7 @@ def test_a_disturbed_turn_is_taken_again(no_waiting, monkeypatch, busy, turns, d
     remaining, log = iter(busy), []
     monkeypatch.setattr("harness.quiet.Watch.others", lambda self: next(remaining))
     contenders = [contender("peer", "a", log)]
-    timing = measure(contenders, rounds=1, warm_up=1, patience=2, log=lambda text: None)["peer, a"]
+    timing = measure(contenders, rounds=1, warm_up=1, patience=2)["peer, a"]
     assert (len(log) - 1, len(timing.seconds), timing.disturbed) == (turns, 1, disturbed)
 
 
@@ -141,7 +141,7 @@ def strangers(folder):
 @pytest.mark.full
 def test_contenders_run_in_subprocesses_and_may_fail_there(tmp_path):
     factory = ContenderFactory(strangers, (tmp_path,))
-    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, factory=factory, log=lambda text: None)
+    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, factory=factory)
     assert timings["peer, failing"].failure == "ValueError: no such thing"
     assert timings["peer, dying"].failure == "its process ended"
     assert [len(timings[f"peer, {name}"].seconds) for name in "ab"] == [2, 2]
