@@ -87,8 +87,8 @@ class Sources:
 
         files_by_option = self.files()
         for option, files in files_by_option.items():
-            if option not in run.task.info.own_data:
-                task, supported = run.recipe.task.kind, as_options(run.task.info.own_data)
+            if option not in run.task.info.data_forms:
+                task, supported = run.recipe.task.kind, as_options(run.task.info.data_forms)
                 raise RequestError(f"--{option}: not supported for task {task}; use {supported}")
             if option in ("data", "table"):  # the others may be folders
                 for file in files:
@@ -289,7 +289,7 @@ def _score_predictions(
     evaluations = []
     with _to(extent.output) as write:
         for name, source in sources_by_name.items():
-            log(f"{name}: {run.task.info.evaluating}")
+            log(f"{name}: {run.task.info.evaluation_verb}")
             evaluation = score(run, name, source, evaluation_options)
             evaluations.append(evaluation)
             for note in evaluation.notes:

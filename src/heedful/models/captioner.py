@@ -78,7 +78,7 @@ VOCABULARIES: dict[str, tuple[int, ...]] = {"captioner-mini": (1000,)}
 
 
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
-    """Build a model, with patches initialized as in `heedful.models.vision`, words as in `transformer`."""
+    """Build a model, with patches initialised as in `heedful.models.vision`, words as in `transformer`."""
     table = embedding_table(vocab_size, config.d_model)
     positions = Added(config.positions.build(config.max_length, config.d_model))
     words = TokenEmbedding(table, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)

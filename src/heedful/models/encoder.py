@@ -126,7 +126,7 @@ VOCABULARIES: dict[str, tuple[int, ...]] = dict.fromkeys(PRESETS, (30_522,))
 
 
 def build(config: EncoderConfig, vocab_size: int) -> Encoder:
-    """Build a model, initialized like BERT: N(0, 0.02²), biases 0 (released code)."""
+    """Build a model, initialised like BERT: N(0, 0.02²), biases 0 (released code)."""
     d_model = config.d_model
     embedding = SegmentedEmbedding(
         nn.Parameter(torch.empty(vocab_size, d_model)),
@@ -147,7 +147,7 @@ POOLINGS: dict[str, type[nn.Module]] = {"first": FirstPooling, "mean": MeanPooli
 
 
 def initialise(model: Encoder) -> None:
-    """Initialize matrices and tables to N(0, 0.02²), biases to 0; cells and scores are not changed."""
+    """Initialise matrices and tables to N(0, 0.02²), biases to 0; cells and scores are not changed."""
     layers: list[nn.Linear] = []
     tables: list[Tensor | None] = []
     for part in model.modules():

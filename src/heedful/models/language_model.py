@@ -214,7 +214,7 @@ Shakespeare's plays, modern-mini's is of a size for small corpora."""
 
 
 def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
-    """Build a model, initialized like GPT-2 (see `initialise`)."""
+    """Build a model, initialised like GPT-2 (see `initialise`)."""
     table = nn.Parameter(torch.empty(vocab_size, config.d_model))
     positions = Added(config.positions.build(config.context, config.d_model))
     model = LanguageModel(
@@ -239,12 +239,12 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
 
 
 def initialise(model: LanguageModel, n_residuals: int) -> None:
-    """Initialize weights like GPT-2: N(0, 0.02²), positions N(0, 0.01²), biases 0.
+    """Initialise weights like GPT-2: N(0, 0.02²), positions N(0, 0.01²), biases 0.
 
     Matrices that write to the residual stream are divided by sqrt(n_residuals), so that the variance of a
     pre-norm stack does not grow with its depth (Radford et al. 2019, section 2.3). The standard deviations
     are those of the released code; the paper gives none. Scores, compressions, gates, cells and convolutions
-    keep their own initialization.
+    keep their own initialisation.
     """
     input_weights, output_weights = [], []
     for part in model.modules():

@@ -39,7 +39,7 @@ from heedful.models.sections import (
     ScoreSection,
 )
 from heedful.models.stacks import embedding_table, token_head
-from heedful.nn.attention.recurrent import Encoded, FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent import EncoderOutput, FixedContext, RecurrentAttention
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attentive import (
     AnyAttention,
@@ -67,7 +67,7 @@ class RecurrentEncoderDecoder(Model):
         source_embedding: called on packed source tokens.
         encoder: recurrences over the source.
         target_embedding: called on packed target tokens.
-        decoder: called as ``decoder(x, layout, memories, caches)``, initialized from the encoder output.
+        decoder: called as ``decoder(x, layout, memories, caches)``, initialised from the encoder output.
         head: readouts to logits; reached by objectives and decoders as ``heads["token"]``.
         dropout: dropout rate of the readouts.
     """
@@ -87,10 +87,10 @@ class RecurrentEncoderDecoder(Model):
         self.dropout = Dropout(dropout)
         self.heads = nn.ModuleDict({"token": head})
 
-    def encode(self, source: Tokens) -> Encoded:
+    def encode(self, source: Tokens) -> EncoderOutput:
         """Return the annotations of all source tokens, and the final encoder states."""
         annotations, finals = self.encoder.run(self.source_embedding(source), source.layout)
-        return Encoded(annotations, source.layout, finals, self.encoder.summary(finals))
+        return EncoderOutput(annotations, source.layout, finals, self.encoder.summary(finals))
 
     def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
         """Return the readouts of all target positions, with teacher forcing (Williams and Zipser 1989).

@@ -72,7 +72,7 @@ CLASSES: dict[str, int] = {**vision.CLASSES, **resnet.CLASSES}
 
 
 def build_model(config: AnyConfig, *sizes: int) -> Model:
-    """Build a newly initialized model.
+    """Build a newly initialised model.
 
     Args:
         config: one of `ModelConfig`.
@@ -82,7 +82,7 @@ def build_model(config: AnyConfig, *sizes: int) -> Model:
 
 
 def build_reader(config: AnyConfig, vocab_size: int) -> Model:
-    """Build a newly initialized model of `READERS`; ``heads["pooled"]`` computes one vector per text."""
+    """Build a newly initialised model of `READERS`; ``heads["pooled"]`` computes one vector per text."""
     return READERS[config.kind](config, vocab_size)
 
 

@@ -168,7 +168,7 @@ def _last_norm(config: StackConfig, layer: LayerConfig) -> nn.Module:
 
 
 def embedding_table(n_tokens: int, d_model: int) -> nn.Parameter:
-    """Initialize E with variance 1 / d_model, so that sqrt(d_model) E has variance 1."""
+    """Initialise E with variance 1 / d_model, so that sqrt(d_model) E has variance 1."""
     return nn.Parameter(torch.randn(n_tokens, d_model) * d_model**-0.5)
 
 

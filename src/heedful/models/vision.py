@@ -79,7 +79,7 @@ def patches_of(
     d_model: int,
     dropout: float,
 ) -> PatchEmbedding:
-    """Build the patch embedding; a learned position table is initialized to N(0, 0.02²).
+    """Build the patch embedding; a learned position table is initialised to N(0, 0.02²).
 
     Args:
         config: the sizes.
@@ -204,10 +204,10 @@ CLASSES: dict[str, int] = {**dict.fromkeys(PRESETS, 1000), "vit-mini": 10, "mixe
 
 
 def build(config: VisionConfig) -> Encoder:
-    """Build a model, with the position table initialized to N(0, 0.02²) and the class token to 0.
+    """Build a model, with the position table initialised to N(0, 0.02²) and the class token to 0.
 
-    Patches are initialized as in `LinearPatches`, other matrices Xavier-uniform and biases 0, as in ViT's
-    released code, except its feed-forward biases of size 1e-6. MLP-Mixer is initialized like ViT; its
+    Patches are initialised as in `LinearPatches`, other matrices Xavier-uniform and biases 0, as in ViT's
+    released code, except its feed-forward biases of size 1e-6. MLP-Mixer is initialised like ViT; its
     released code uses normals of variance 1 / fan-in.
     """
     class_token = nn.Parameter(torch.zeros(1, config.d_model)) if config.pooling == "first" else None

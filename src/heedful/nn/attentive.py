@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from heedful.nn.attention.recurrent import (
     AttentionResult,
-    Encoded,
+    EncoderOutput,
     FixedContext,
     RecurrentAttention,
     SourceMemory,
@@ -164,7 +164,7 @@ class AttentiveDecoder(nn.Module):
         self.output = Tap("readouts, the input of the output layer before dropout")
         self.d_out = readout.d_out
 
-    def initial_state(self, encoded: Encoded) -> tuple[list[SourceMemory], list[AttentiveCache]]:
+    def initial_state(self, encoded: EncoderOutput) -> tuple[list[SourceMemory], list[AttentiveCache]]:
         """Return the source part, and the hypothesis part for one hypothesis per sentence."""
         attention = self.step.attention
         memory = attention.make_memory(encoded)
@@ -244,7 +244,7 @@ class FixedContextDecoder(nn.Module):
         self.stack, self.bridge = stack, bridge
         self.d_out = stack.d_out
 
-    def initial_state(self, encoded: Encoded) -> tuple[list[SourceMemory], list[RecurrentCache]]:
+    def initial_state(self, encoded: EncoderOutput) -> tuple[list[SourceMemory], list[RecurrentCache]]:
         """Return an empty source part, and the states of every layer."""
         states, caches = list(self.bridge(encoded)), []
         for n in self.stack.n_states:

@@ -18,8 +18,8 @@ only the sum matters: ``input.bias = bias_ih + bias_hh``, ``input.weight = weigh
 ``recurrent.weight = weight_hh``.
 
 Gradients through time are products of the Jacobians dh_t/dh_{t-1}: they vanish or explode with their
-singular values (Pascanu et al. 2013). The recurrent matrix of each gate is therefore initialized orthogonal;
-input matrices are initialized Xavier-uniform, biases to zero. Clipping only prevents exploding gradients.
+singular values (Pascanu et al. 2013). The recurrent matrix of each gate is therefore initialised orthogonal;
+input matrices are initialised Xavier-uniform, biases to zero. Clipping only prevents exploding gradients.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ CellState = tuple[Float[Tensor, "N d_hidden"], ...]
 
 
 def _init_gates(weight: Tensor, n_gates: int, *, orthogonal: bool) -> None:
-    """Initialize each gate of a fused matrix as a separate matrix."""
+    """Initialise each gate of a fused matrix as a separate matrix."""
     for part in weight.data.chunk(n_gates):
         if orthogonal:
             nn.init.orthogonal_(part)

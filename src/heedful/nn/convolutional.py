@@ -50,7 +50,7 @@ class StandardisedConvolution(nn.Module):
         """Convolve the images.
 
         Along an axis with output size 1, filters are cropped to the pixels that they cover: for weights that
-        only cover padding, oneDNN does not compute the bf16 gradient and returns uninitialized memory.
+        only cover padding, oneDNN does not compute the bf16 gradient and returns uninitialised memory.
         """
         weight, padding = self.standardised(), [self.kernel // 2] * 2
         for axis, size in enumerate(x.shape[2:]):
@@ -69,7 +69,7 @@ class StandardisedConvolution(nn.Module):
 class GroupNorm(nn.GroupNorm):
     """Normalise each group of adjacent channels of an image over its channels and pixels.
 
-    y = γ (x - μ) / √(σ² + ε) + β; γ and β are in R^d, initialized to 1 and 0.
+    y = γ (x - μ) / √(σ² + ε) + β; γ and β are in R^d, initialised to 1 and 0.
 
     Source: Wu and He 2018, section 3.1.
 

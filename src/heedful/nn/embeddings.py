@@ -59,7 +59,7 @@ class TokenEmbedding(nn.Module):
         dropout: dropout rate of the sum.
 
     The lectures disagree on the origin of E (S0 learned, S4 pretrained, S3 either): it is learned unless
-    initialized by `heedful.data.vectors`.
+    initialised by `heedful.data.vectors`.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class Gate(nn.Module):
     among the k largest, else minus infinity (equation 5). k must be at least 2: with k = 1 every weight
     would be 1 and W_g would get no gradient.
 
-    W_g is initialized near zero, so that all experts initially have similar scores. (The paper initializes
+    W_g is initialised near zero, so that all experts initially have similar scores. (The paper initialises
     it to zero, which without noise gives ties.) Scores are computed in fp32 to avoid ties in bf16.
 
     Args:
@@ -93,7 +93,7 @@ class NoisyTopKGate(Gate):
 
     with Phi the cumulative distribution of z, and kth_excluding(v, k, i) the k-th largest of v without v_i.
 
-    W_noise is initialized to zero and stored below W_g in ``weight``.
+    W_noise is initialised to zero and stored below W_g in ``weight``.
 
     Args:
         d_model, n_experts, k, importance: as in `Gate`.

@@ -68,7 +68,7 @@ class GatedFeedForward(nn.Module):
     | W, V, W_2 | W_gate, W_up, ``down`` | d_model x d_ff, d_model x d_ff, d_ff x d_model |
     | f | ``activation`` | sigmoid: GLU; ReLU: ReGLU; GELU: GEGLU; SiLU (Swish with β = 1): SwiGLU |
 
-    W_gate and W_up share one matrix, ``gate_up``, but are initialized separately.
+    W_gate and W_up share one matrix, ``gate_up``, but are initialised separately.
 
     Parameters: 3 d_model d_ff without biases, as in the paper; with 2/3 of the hidden units, as many as a
     plain `FeedForward`.

@@ -21,7 +21,7 @@ class LayerNorm(nn.LayerNorm):
     """Normalise each token over its features.
 
     y = γ (x - μ) / √(σ² + ε) + β, where μ and σ² are the mean and the (biased) variance of the d features
-    of a token; γ and β are in R^d, initialized to 1 and 0.
+    of a token; γ and β are in R^d, initialised to 1 and 0.
 
     Lecture S3 says "unit mean" (the mean becomes zero), has γ in R, and divides by σ without ε, which is
     undefined for a token with equal features.
@@ -48,7 +48,7 @@ class LayerNorm(nn.LayerNorm):
 class RMSNorm(nn.Module):
     """Divide each token by the root mean square of its features; no mean is subtracted.
 
-    y = γ x / √(q + ε), where q is the mean of the squared features of a token; γ is in R^d, initialized to
+    y = γ x / √(q + ε), where q is the mean of the squared features of a token; γ is in R^d, initialised to
     1. The paper has no ε, which makes a zero token undefined.
 
     Squares, their mean and the product with γ are computed at least in fp32.
@@ -214,7 +214,7 @@ class PowerNorm(nn.Module):
 
     y = γ z + β. In every training batch, the forward pass sets ψ²_t = α_fwd ψ²_{t-1} + (1 - α_fwd) ψ_B²
     and the backward pass ν_t = ν_{t-1} + (1 - α_bkw) (Λ - Γ ν_{t-1}), where Γ and Λ are the means over
-    the tokens of z² and of g z. ψ² is initialized to 1 and ν to 0.
+    the tokens of z² and of g z. ψ² is initialised to 1 and ν to 0.
 
     The warm-up must be shorter than the run: with the 10,000 batches of the released code, a small run uses
     batch statistics throughout. The released code differs from the paper's algorithm 2 in two points, where

@@ -12,7 +12,7 @@ STD = 0.02
 
 
 def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float) -> nn.Sequential:
-    """Build ``LayerNorm(f(W x + b))``, with W initialized to N(0, 0.02²) and b to 0."""
+    """Build ``LayerNorm(f(W x + b))``, with W initialised to N(0, 0.02²) and b to 0."""
     layer = nn.Linear(d_in, d_out)
     nn.init.normal_(layer.weight, std=STD)
     nn.init.zeros_(layer.bias)

@@ -67,7 +67,7 @@ class LinearPatches(nn.Module):
     W is d x C P²; a patch is flattened by channel, row and column, so W is the flattened kernel of
     `ConvolutionPatches`. C P² d + d parameters. Source: Dosovitskiy et al. 2021 (ViT), equation 1.
 
-    W is initialized to N(0, 1 / (C P²)) and b to 0, as in the released code (which truncates the normal).
+    W is initialised to N(0, 1 / (C P²)) and b to 0, as in the released code (which truncates the normal).
 
     Args:
         channels: number of channels, C.
@@ -93,7 +93,7 @@ class ConvolutionPatches(nn.Module):
 
     The kernel is W of `LinearPatches`, viewed as d x C x P x P; the two modules have the same state dict.
 
-    Source: Dosovitskiy et al. 2021, released code. Arguments and initialization as in `LinearPatches`.
+    Source: Dosovitskiy et al. 2021, released code. Arguments and initialisation as in `LinearPatches`.
     """
 
     def __init__(self, channels: int, patch: int, d_model: int) -> None:

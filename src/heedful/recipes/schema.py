@@ -108,14 +108,12 @@ class ObjectiveConfig(Config):
     Args:
         loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a custom class, by
             its import path.
-        chunk: number of tokens whose logits exist at one time.
     """
 
     losses: ClassVar[Losses] = {}
     """Valid values of ``loss``."""
 
     loss: Annotated[str | CustomLoss, BeforeValidator(_own_loss)] = "cross-entropy"
-    chunk: PositiveInt = 1024
 
     @field_validator("loss")
     @classmethod
@@ -135,7 +133,17 @@ class ObjectiveConfig(Config):
         return self.losses[self.loss](self)
 
 
-class TokenObjectiveConfig(ObjectiveConfig):
+class VocabularyObjectiveConfig(ObjectiveConfig):
+    """An objective that computes logits over the vocabulary.
+
+    Args:
+        chunk: number of tokens whose logits exist at one time; smaller needs less memory.
+    """
+
+    chunk: PositiveInt = 1024
+
+
+class TokenObjectiveConfig(VocabularyObjectiveConfig):
     """The objective of predicting the next token.
 
     Args:
@@ -148,7 +156,7 @@ class TokenObjectiveConfig(ObjectiveConfig):
 
 
 class ClassObjectiveConfig(ObjectiveConfig):
-    """The objective of predicting the class of a sequence or image; ``chunk`` is not used.
+    """The objective of predicting the class of a sequence or image.
 
     Args:
         label_smoothing: label smoothing of cross-entropy.

@@ -45,14 +45,14 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     if run.folder.card.is_file() and "imported" in run.folder.read_card():
         raise RequestError(
             "an imported run has no data sets; "
-            f"{as_options(run.task.info.own_data)} evaluates it on your data"
+            f"{as_options(run.task.info.data_forms)} evaluates it on your data"
         )
     data = run.recipe.data
     splits = {**data.test, "valid": data.valid, "train": data.train}
     if split == "test" and "test" not in data.test:
         if not data.test:
             raise RequestError(
-                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.own_data)}"
+                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.data_forms)}"
             )
         return dict(data.test)
     if split not in splits:

@@ -45,7 +45,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     """
     columns, root = task_for(recipe).columns, recipe.folder
     required = columns.required + (columns.training if training else ())
-    if unused := set(list_columns(source)) - {*columns.lists}:
+    if unused := set(list_columns(source)) - {*columns.list_valued}:
         raise DataError(
             f"lists: the task {recipe.task.kind} needs a text in the column {min(unused)!r}; move it from "
             "lists to columns, where the items of a list are joined with spaces"
@@ -63,13 +63,15 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
 def _join_lists(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     """Join lists with spaces, in columns in which the task reads one text."""
     lists = [
-        column for column, cell in row.row.items() if isinstance(cell, list) and column not in columns.lists
+        column
+        for column, cell in row.row.items()
+        if isinstance(cell, list) and column not in columns.list_valued
     ]
     if not lists:
         return row
     for column in lists:
         n = len(row.row[column])
-        if n != 1 and column in columns.single:
+        if n != 1 and column in columns.single_valued:
             raise DataError(f"{row.location}: column {column!r} must have one {column}, got a list of {n}")
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
 
@@ -112,7 +114,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     if task.Processor.files(folder)[-1].exists():
         task.load(folder)
     else:
-        log(task.info.fitting if recipe.start is None else f"starting from {recipe.start.run}")
+        log(task.info.fitting_message if recipe.start is None else f"starting from {recipe.start.run}")
         with _errors_named("data.train"):
             task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
@@ -126,7 +128,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
             _check_digest("valid", digest, old_report)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return PreparedData(task, train, valid, valid_rows)
-    log(task.info.encoding)
+    log(task.info.encoding_message)
     reports: JsonObject = {}
     stores, longest = {}, None
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):

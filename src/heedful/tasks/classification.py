@@ -78,8 +78,8 @@ class Classification(WholeTextTask):
     Processor = LabelProcessor
     info = TaskInfo(
         unit="examples",
-        evaluating="labelling",
-        own_data=("table",),
+        evaluation_verb="labelling",
+        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
         options=("n_best",),
     )

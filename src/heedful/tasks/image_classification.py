@@ -161,12 +161,12 @@ class ImageClassification(Task):
     Processor = ImageProcessor
     info = TaskInfo(
         unit="examples",
-        evaluating="labelling",
-        own_data=("folder", "table"),
+        evaluation_verb="labelling",
+        data_forms=("folder", "table"),
         memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
         options=("n_best",),
-        fitting="measuring the images",
-        encoding="reading the images",
+        fitting_message="measuring the images",
+        encoding_message="reading the images",
     )
 
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
@@ -177,7 +177,7 @@ class ImageClassification(Task):
     @property
     def columns(self) -> Columns:
         """An image and its label."""
-        return Columns((IMAGE, LABEL), (IMAGE,), single=(IMAGE, LABEL), images=(IMAGE,))
+        return Columns((IMAGE, LABEL), (IMAGE,), single_valued=(IMAGE, LABEL), images=(IMAGE,))
 
     def make_processor(self, read_rows: RowReader) -> ImageProcessor:
         """Collect the labels, and compute the mean and deviation of all pixels.

@@ -130,8 +130,8 @@ class MultilabelClassification(Classification):
     Recipe: ClassVar[type[MultilabelRecipe]] = MultilabelRecipe  # type: ignore[assignment]
     info = TaskInfo(
         unit="examples",
-        evaluating="labelling",
-        own_data=("table",),
+        evaluation_verb="labelling",
+        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
     )
 
@@ -140,7 +140,7 @@ class MultilabelClassification(Classification):
     @property
     def columns(self) -> Columns:
         """The texts and the labels."""
-        return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), lists=(LABEL,))
+        return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), list_valued=(LABEL,))
 
     def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> LabelProcessor:
         """Collect the labels.

@@ -54,7 +54,7 @@ class RegressionConfig(WholeTextConfig):
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
-    """The loss on the standardised target (column ``label``). The inherited key ``chunk`` has no effect.
+    """The loss on the standardised target (column ``label``).
 
     Args:
         loss: a name in `heedful.objectives.registry`: ``squared-error``, ``absolute-error`` or ``huber``.
@@ -123,8 +123,8 @@ class Regression(WholeTextTask):
     Processor = NumberProcessor
     info = TaskInfo(
         unit="examples",
-        evaluating="estimating",
-        own_data=("table",),
+        evaluation_verb="estimating",
+        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
     )
     validation_terms: ClassVar = {"loss": VALUE}

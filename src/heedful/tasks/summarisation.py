@@ -51,14 +51,14 @@ class Summarisation(Translation):
     """
 
     Recipe: ClassVar[type[schema.Recipe]] = SummarisationRecipe
-    info = replace(Translation.info, evaluating="summarising")
+    info = replace(Translation.info, evaluation_verb="summarising")
 
     recipe: SummarisationRecipe
 
     @property
     def columns(self) -> Columns:
         """Source and target, and further references."""
-        return replace(super().columns, lists=(REFERENCES,))
+        return replace(super().columns, list_valued=(REFERENCES,))
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """ROUGE needs no further package."""

@@ -85,7 +85,7 @@ class TaggingConfig(Config):
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
-    """The loss on the tag of a word; ``chunk`` is not used.
+    """The loss on the tags of words.
 
     Args:
         label_smoothing: of cross-entropy.
@@ -195,8 +195,8 @@ class Tagging(TextTask):
     Processor = LabelProcessor
     info = TaskInfo(
         unit="words",
-        evaluating="tagging",
-        own_data=("table",),
+        evaluation_verb="tagging",
+        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
     )
     target_column = TAGS
@@ -213,7 +213,7 @@ class Tagging(TextTask):
     @property
     def columns(self) -> Columns:
         """Words and tags."""
-        return Columns((WORDS, TAGS), (WORDS,), lists=(WORDS, TAGS), input_lists=True)
+        return Columns((WORDS, TAGS), (WORDS,), list_valued=(WORDS, TAGS), input_lists=True)
 
     def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> LabelProcessor:
         """Collect the tags, sorted.

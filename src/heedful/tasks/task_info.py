@@ -16,27 +16,27 @@ class TaskInfo:
 
     Args:
         unit: plural noun for what a data set contains: "sentences".
-        evaluating: verb for progress messages of an evaluation: "translating".
-        own_data: forms in which a user's own data set can be evaluated.
+        evaluation_verb: verb for progress messages of an evaluation: "translating".
+        data_forms: forms in which a user's own data set can be evaluated.
         memory_advice: if memory runs out, how to get shorter sequences.
         options: names of the fields of `PredictOptions` that the task supports.
         generates: whether it is evaluated on generated text, which depends on the decoding.
         unlimited_length: whether models may have no maximum length, so that only ``data.filter`` limits rows.
         windows: whether it is evaluated in windows that may overlap (``--stride``).
-        fitting: progress message while the processor is fitted.
-        encoding: progress message while rows are encoded.
+        fitting_message: progress message while the processor is fitted.
+        encoding_message: progress message while rows are encoded.
     """
 
     unit: str
-    evaluating: str
-    own_data: tuple[OwnData, ...]
+    evaluation_verb: str
+    data_forms: tuple[OwnData, ...]
     memory_advice: str
     options: tuple[str, ...] = ()
     generates: bool = False
     unlimited_length: bool = False
     windows: bool = False
-    fitting: str = "training the tokenizer"
-    encoding: str = "tokenising the data"
+    fitting_message: str = "training the tokenizer"
+    encoding_message: str = "tokenising the data"
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Columns:
         optional_inputs: further keys that an input may have.
         training: required in training rows only; not used in evaluation.
         extra: columns that only some recipes of the task use.
-        lists: columns that may have a list instead of a text. Lists in other columns are joined with spaces.
-        single: columns with exactly one value; a longer list is an error.
+        list_valued: columns that may have a list instead of a text. Lists in other columns are joined with
+            spaces.
+        single_valued: columns with exactly one value; a longer list is an error.
         images: columns of images; a path in them is opened.
         input_lists: whether an input in JSON lines may also be a list of words.
     """
@@ -60,15 +61,15 @@ class Columns:
     optional_inputs: tuple[str, ...] = ()
     training: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    single: tuple[str, ...] = ()
+    list_valued: tuple[str, ...] = ()
+    single_valued: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     input_lists: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that rows may have."""
-        return tuple(dict.fromkeys((*self.required, *self.lists, *self.extra)))
+        return tuple(dict.fromkeys((*self.required, *self.list_valued, *self.extra)))
 
     def input_of(self, row: JsonMapping) -> TaskInput:
         """Return the input of a row, as `Predictor.predict` takes it: one value, or a tuple of several."""

@@ -312,7 +312,7 @@ class WholeTextTask(TextTask):
     @property
     def columns(self) -> Columns:
         """The texts and the target."""
-        return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), single=(LABEL,))
+        return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), single_valued=(LABEL,))
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the target."""

@@ -301,8 +301,8 @@ class Translation(Seq2SeqTask):
     Processor = Tokenizers
     info = TaskInfo(
         unit="sentences",
-        evaluating="translating",
-        own_data=("data",),
+        evaluation_verb="translating",
+        data_forms=("data",),
         memory_advice="set or lower data.filter.max_length",
         generates=True,
         unlimited_length=True,

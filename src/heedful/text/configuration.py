@@ -54,7 +54,7 @@ class PreprocessingConfig(Config):
     def apply(self, text: str) -> str:
         """Return the text as the subword model receives it.
 
-        Lowercasing precedes tokenization as in the published Multi30k text; Moses then misses abbreviations
+        Lowercasing precedes tokenisation as in the published Multi30k text; Moses then misses abbreviations
         that it only knows capitalised (``Dr.`` is one token, ``dr.`` may be two).
         """
         text = self._normalised(text)

@@ -1,4 +1,4 @@
-"""Unicode normalization and Moses tokenization of texts, and their inverse."""
+"""Unicode normalisation and Moses tokenisation of texts, and their inverse."""
 
 import re
 import unicodedata

@@ -36,7 +36,7 @@ def split_text(text: str, size: int = CHUNK_SIZE) -> Iterator[str]:
 def encode_long(tokenizer: Tokenizer, text: str, size: int = CHUNK_SIZE) -> Iterator[list[int]]:
     """Encode a text in chunks; concatenated, they equal ``tokenizer.encode(text)``.
 
-    This holds if the tokenizer has no pre-processing, or only normalization and lowercasing, which do not
+    This holds if the tokenizer has no pre-processing, or only normalisation and lowercasing, which do not
     look across such spaces.
     """
     # A model that prepends a space to every text would see two of them.

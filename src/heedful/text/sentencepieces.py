@@ -1,6 +1,6 @@
 """Imported models of the sentencepiece library (Kudo and Richardson 2018).
 
-The model file, which defines normalization and segmentation, is stored unchanged; heedful does not train such
+The model file, which defines normalisation and segmentation, is stored unchanged; heedful does not train such
 models. The vocabulary is a separate list, because models such as Marian's translators share one between two
 languages. A text may begin with a language code of the vocabulary, such as ``>>fra<<``, which is encoded as
 one token and not passed to the sentencepiece model.

@@ -74,7 +74,7 @@ def encode_with_spans(tokenizer: Tokenizer, text: str) -> IdsWithSpans:
 def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
     """Return the span of characters of a word that each of its ids covers.
 
-    Pre-processing, unknown pieces and normalization may change the length of a word; then every id covers
+    Pre-processing, unknown pieces and normalisation may change the length of a word; then every id covers
     the whole word.
     """
     sizes = [len(tokenizer.model.pieces[i].strip()) for i in ids]

@@ -99,7 +99,7 @@ class Training:
         forward, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
         self.module.train()
         is_unsaved = False
-        with stop_signals() as signals, self._failure_logged():
+        with stop_signals() as signals, self._notify_failure():
             while True:
                 # First complete the update just made: decide whether to stop, validate, save. On resume, this
                 # catches up on what a signal had skipped. Custom data may be finite, so `next` looks ahead.
@@ -108,7 +108,7 @@ class Training:
                 if is_evaluated := self._is_evaluation_due(stop_reason):
                     metrics, is_best = self._evaluate()
                     state.seconds = time.monotonic() - start_time
-                    self._log(Validated(state.update, metrics, is_best, state.seconds))
+                    self._notify(Validated(state.update, metrics, is_best, state.seconds))
                     # This validation may have exhausted the patience.
                     stop_reason = stop_reason or _out_of_patience(state, self.settings)
                 is_due = stop_reason or state.update % self.settings.save_every == 0
@@ -132,9 +132,9 @@ class Training:
                     state.update, state.epoch, stats.loss, stats.terms, lr, stats.norm, stats.tokens,
                     state.seconds - seconds_before, state.seconds,
                 )  # fmt: skip
-                self._log(updated)
+                self._notify(updated)
                 fault_point("after-update")  # tests end the process here
-            self._log(Stopped(state.update, stop_reason or "data", state.seconds))
+            self._notify(Stopped(state.update, stop_reason or "data", state.seconds))
         return TrainingResult(stop_reason or "data", state, resumed_at)
 
     def _begin(self, *, resume: bool) -> None:
@@ -153,7 +153,7 @@ class Training:
             self.state = checkpoint.state
         elif damaged:
             raise DamagedError(f"{self.run}: all checkpoints are damaged; the newest: {damaged[0]}")
-        self._log(
+        self._notify(
             Started(
                 self.state.update,
                 self.state.validated,
@@ -163,12 +163,12 @@ class Training:
             )
         )
 
-    def _log(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         for callback in self.callbacks if distribution.is_first() else ():
             callback(event)
 
     @contextmanager
-    def _failure_logged(self) -> Iterator[None]:
+    def _notify_failure(self) -> Iterator[None]:
         """Pass an error on to the callbacks as `Stopped`, then re-raise it."""
         try:
             yield
@@ -180,9 +180,13 @@ class Training:
 
     def _stop_reason(self, signals: StopRequest) -> StopReason | None:
         """Return why to stop now ("signal", or a limit), or None; the same on all ranks."""
-        local = [int(signals.received), int(_is_late(self.state, self.settings))]
-        has_signal, is_late = distribution.sum_over_ranks(torch.tensor(local)).tolist()
-        return "signal" if has_signal else reached_limit(self.state, self.settings, is_late=bool(is_late))
+        local = [int(signals.received), int(_is_out_of_time(self.state, self.settings))]
+        has_signal, is_out_of_time = distribution.sum_over_ranks(torch.tensor(local)).tolist()
+        return (
+            "signal"
+            if has_signal
+            else reached_limit(self.state, self.settings, is_out_of_time=bool(is_out_of_time))
+        )
 
     def _is_evaluation_due(self, stop_reason: StopReason | None) -> bool:
         """Return whether to validate: at regular intervals, and at the end of training.
@@ -248,29 +252,29 @@ class Training:
             # Whether an uninterrupted run saves a checkpoint after this update.
             is_regular=lambda update: any(update % interval == 0 for interval in intervals),
         )
-        self._log(Saved(state.update, path))
+        self._notify(Saved(state.update, path))
 
 
 def reached_limit(
-    state: TrainingState, settings: TrainingConfig, *, is_late: bool | None = None
+    state: TrainingState, settings: TrainingConfig, *, is_out_of_time: bool | None = None
 ) -> StopReason | None:
     """Return the limit that the training has reached, or None.
 
     Args:
         state: the current training state.
         settings: the limits.
-        is_late: whether the time limit is reached; None: compute it from ``state``.
+        is_out_of_time: whether the time limit is reached; None: compute it from ``state``.
     """
     if settings.max_updates is not None and state.update >= settings.max_updates:
         return "updates"
     if settings.max_epochs is not None and state.epoch >= settings.max_epochs:
         return "epochs"
-    if _is_late(state, settings) if is_late is None else is_late:
+    if _is_out_of_time(state, settings) if is_out_of_time is None else is_out_of_time:
         return "minutes"
     return _out_of_patience(state, settings)
 
 
-def _is_late(state: TrainingState, settings: TrainingConfig) -> bool:
+def _is_out_of_time(state: TrainingState, settings: TrainingConfig) -> bool:
     return settings.max_minutes is not None and state.seconds >= 60 * settings.max_minutes
 
 

@@ -23,7 +23,7 @@ def test_links_and_steps_match_the_library():
 def test_every_form_of_own_data_is_an_option_and_has_a_kind():
     forms = get_args(OwnData)
     assert set(forms) <= {each.name for each in fields(Sources)}
-    assert set(forms) == {form for task in TASKS.values() for form in task.info.own_data}
+    assert set(forms) == {form for task in TASKS.values() for form in task.info.data_forms}
 
 
 @pytest.mark.parametrize("form", get_args(OwnData))

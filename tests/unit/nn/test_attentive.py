@@ -7,7 +7,7 @@ from torch import nn
 from heedful.nn.attention.recurrent import (
     Annotations,
     AttentionResult,
-    Encoded,
+    EncoderOutput,
     FixedContext,
     RecurrentAttention,
 )
@@ -25,12 +25,12 @@ D_E, D_H, D_A, D_OUT, UNITS = 5, 7, 14, 3, 11
 TARGETS, SOURCES = [4, 1, 6], [5, 3, 2]
 
 
-def encoded(sources=SOURCES, seed=1) -> Encoded:
+def encoded(sources=SOURCES, seed=1) -> EncoderOutput:
     torch.manual_seed(seed)
     layer = Bidirectional(Recurrence(GRUCell(D_E, D_H)), Recurrence(GRUCell(D_E, D_H), reverse=True))
     stack, layout = RecurrentStack([layer]), Layout.of(sources)
     annotations, finals = stack.run(torch.randn(layout.n_tokens, D_E), layout)
-    return Encoded(annotations.detach(), layout, finals, stack.summary(finals).detach())
+    return EncoderOutput(annotations.detach(), layout, finals, stack.summary(finals).detach())
 
 
 def bahdanau(attention=None, feed=False) -> AttentiveDecoder:
@@ -208,7 +208,7 @@ def test_batched_equals_single_and_any_order(make):
     source = encoded()
     together = run(decoder, x, source).split(TARGETS)
     parts = source.annotations.split(SOURCES)
-    pick = lambda rows: Encoded(  # noqa: E731
+    pick = lambda rows: EncoderOutput(  # noqa: E731
         torch.cat([parts[r] for r in rows]), Layout.of([SOURCES[r] for r in rows]), [], source.summary[rows]
     )
     for row in range(3):
@@ -239,7 +239,7 @@ def test_hypotheses_of_one_sentence_equal_copies_of_it(make, lengths):
     decoder, x, source = make(), embedded(lengths), encoded()
     pairs = torch.arange(3).repeat_interleave(2)
     parts = source.annotations.split(SOURCES)
-    copies = Encoded(
+    copies = EncoderOutput(
         torch.cat([parts[r] for r in pairs]),
         Layout.of([SOURCES[r] for r in pairs]),
         [],
@@ -286,7 +286,7 @@ def test_one_sentence_is_not_moved_by_the_source_of_another(make):
 
 def test_a_source_without_tokens_gives_exactly_no_context():
     attention = RecurrentAttention(AdditiveScore(D_H, D_A, UNITS, bias=True), D_A)
-    source = Encoded(torch.randn(2, D_A), Layout.of([0, 2]), [], torch.zeros(2, D_H))
+    source = EncoderOutput(torch.randn(2, D_A), Layout.of([0, 2]), [], torch.zeros(2, D_H))
     query = torch.randn(4, D_H, requires_grad=True)
     context, weights, history = attention(query, attention.make_memory(source), None)
     assert not context[:2].any()
@@ -302,7 +302,7 @@ def test_a_source_without_tokens_gives_exactly_no_context():
 def test_any_score_can_be_passed(score):
     attention = RecurrentAttention(score, D_H)
     h, queries = torch.randn(5, D_H), torch.randn(4, D_H)
-    memory = attention.make_memory(Encoded(h, Layout.of([3, 2]), [], torch.zeros(2, D_H)))
+    memory = attention.make_memory(EncoderOutput(h, Layout.of([3, 2]), [], torch.zeros(2, D_H)))
     context, weights, _ = attention(queries, memory, None)
     for n, own in enumerate((h[:3], h[:3], h[3:], h[3:])):
         alpha = score(queries[n : n + 1], score.prepare(own))[0].softmax(0)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.nn.attention.recurrent import Encoded
+from heedful.nn.attention.recurrent import EncoderOutput
 from heedful.nn.bridges import CopyBridge, ProjectedBridge, ZeroBridge
 from heedful.nn.layout import Layout
 
@@ -15,7 +15,7 @@ def encoded():
     torch.manual_seed(2)
     layout = Layout.of([2, 3, 1])
     finals = [(torch.randn(3, D), torch.randn(3, D)), (torch.randn(3, D), torch.randn(3, D))]
-    return Encoded(torch.randn(6, D), layout, finals, finals[-1][0])
+    return EncoderOutput(torch.randn(6, D), layout, finals, finals[-1][0])
 
 
 def test_projected_states_are_one_product_each(encoded):

@@ -24,6 +24,7 @@ RECIPES = {
     "sick-relatedness": ("NUMBER", NumberError),
     "phrasebook-questions": ("ANSWER", AnswerSpan),
 }
+OVER_VOCABULARY = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "MASKED_TOKEN")]
 SMOOTHED = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "CLASS", "TAG")]
 TABLES = {name: table for name, table in vars(registry).items() if name.isupper()}
 
@@ -40,18 +41,20 @@ def test_a_recipe_minimises_what_its_task_is_known_for(name):
     assert type(minimised(name)) is RECIPES[name][1]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_run_that_was_saved_without_a_name_keeps_its_loss(name):
-    assert type(minimised(name, "objective={chunk: 1024}")) is RECIPES[name][1]
-
-
 @pytest.mark.parametrize("name", SMOOTHED)
 def test_settings_reach_what_is_minimised(name):
     assert minimised(name, "objective.label_smoothing=0.25").smoothing == 0.25
 
 
-def test_chunks_of_hidden_tokens_are_as_the_recipe_says():
-    assert minimised("wikitext2-masked", "objective.chunk=77").chunk == 77
+@pytest.mark.parametrize("name", OVER_VOCABULARY)
+def test_losses_over_the_vocabulary_use_the_chunk_of_the_recipe(name):
+    assert minimised(name, "objective.chunk=77").chunk == 77
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in OVER_VOCABULARY])
+def test_other_losses_refuse_a_chunk(name):
+    with pytest.raises(RequestError, match=r"objective\.chunk=77: unknown key"):
+        minimised(name, "objective.chunk=77")
 
 
 @pytest.mark.parametrize(
@@ -76,10 +79,10 @@ def test_one_line_offers_a_loss_to_recipes(name, word, monkeypatch):
     class Mine(NextToken):
         pass
 
-    monkeypatch.setitem(TABLES[RECIPES[name][0]], word, lambda c: Mine(chunk=c.chunk))
-    found = minimised(name, f"objective.loss={word}", "objective.chunk=5")
-    assert type(found) is Mine
-    assert found.chunk == 5
+    monkeypatch.setitem(TABLES[RECIPES[name][0]], word, lambda c: Mine(chunk=5))
+    objective = minimised(name, f"objective.loss={word}")
+    assert type(objective) is Mine
+    assert objective.chunk == 5
 
 
 def test_every_table_is_one_of_some_recipe():

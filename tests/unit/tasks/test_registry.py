@@ -27,9 +27,9 @@ def test_a_task_has_a_recipe_of_its_own_and_facts(name):
     assert task.Recipe.model_fields["task"].annotation().kind == name
     for word in (
         task.info.unit,
-        task.info.evaluating,
+        task.info.evaluation_verb,
         task.info.memory_advice,
-        as_options(task.info.own_data),
+        as_options(task.info.data_forms),
     ):
         assert isinstance(word, str)
         assert word

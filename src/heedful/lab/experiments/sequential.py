@@ -23,7 +23,7 @@ from heedful.models.registry import build_model
 from heedful.models.sections import AdditiveConfig, FeedForwardConfig
 from heedful.models.stacks import LayerConfig, decoder_stack
 from heedful.models.transformer import TransformerConfig
-from heedful.nn.attention.recurrent import Encoded
+from heedful.nn.attention.recurrent import EncoderOutput
 from heedful.nn.cells import ElmanCell, LSTMCell
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.recurrent import Recurrence
@@ -106,7 +106,7 @@ def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
         part = recurrent_decoder(config)
         annotations, summary = torch.randn(n_source, config.d_annotation), torch.randn(1, D)
         x = torch.randn(n_target, D)
-    encoded = Encoded(annotations, Layout.of([n_source]), [], summary)
+    encoded = EncoderOutput(annotations, Layout.of([n_source]), [], summary)
     memories, caches = part.initial_state(encoded)
     return part(x, Layout.of([n_target]), memories, caches)
 

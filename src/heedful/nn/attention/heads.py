@@ -47,7 +47,7 @@ def merge_heads(x: Float[Tensor, "B h S d"]) -> Float[Tensor, "B S hd"]:
 
 
 def init_slices(weight: Float[Tensor, "rows d"], sizes: list[int]) -> None:
-    """Initialize each slice of a fused matrix as a separate Xavier-uniform matrix."""
+    """Initialise each slice of a fused matrix as a separate Xavier-uniform matrix."""
     for part in weight.data.split(sizes):
         nn.init.xavier_uniform_(part)
 

@@ -25,7 +25,7 @@ from heedful.nn.layout import Layout
 States = tuple[Tensor, ...]
 
 
-class Encoded(NamedTuple):
+class EncoderOutput(NamedTuple):
     """Output of a recurrent encoder."""
 
     annotations: Float[Tensor, "T_s d_annotation"]
@@ -129,7 +129,7 @@ class RecurrentAttention(nn.Module):
         score.check_widths(d_annotation)
         self.score, self.d_context = score, d_annotation
 
-    def make_memory(self, encoded: Encoded) -> Annotations:
+    def make_memory(self, encoded: EncoderOutput) -> Annotations:
         """Pad the annotations and prepare the keys, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys = layout.pad(self.score.prepare(annotations))
@@ -169,14 +169,14 @@ class FixedContext(nn.Module):
     """No attention: ``c_t = c``, the encoder's summary, at every step (Cho et al. 2014, without tanh(V ·)).
 
     Bahdanau et al. (section 3.1 and appendix A) obtain the RNN Encoder-Decoder from their model by this
-    replacement. c is `Encoded.summary`.
+    replacement. c is `EncoderOutput.summary`.
     """
 
     def __init__(self, d_context: int) -> None:
         super().__init__()
         self.d_context = d_context
 
-    def make_memory(self, encoded: Encoded) -> ContextVector:
+    def make_memory(self, encoded: EncoderOutput) -> ContextVector:
         """Return c as the memory."""
         return ContextVector(encoded.summary)
 

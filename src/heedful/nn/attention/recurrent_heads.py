@@ -30,7 +30,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
-from heedful.nn.attention.recurrent import Annotations, AttentionResult, Encoded, SourceMemory, masked_softmax
+from heedful.nn.attention.recurrent import (
+    Annotations,
+    AttentionResult,
+    EncoderOutput,
+    SourceMemory,
+    masked_softmax,
+)
 
 
 class LocationFeatures(nn.Module):
@@ -122,7 +128,7 @@ class MultiHeadAdditiveAttention(nn.Module):
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.query.bias)
 
-    def make_memory(self, encoded: Encoded) -> Annotations:
+    def make_memory(self, encoded: EncoderOutput) -> Annotations:
         """Project keys and values of all heads, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys, values = (

@@ -185,7 +185,7 @@ class AdditiveScore(ScoreFunction):
     ``vector.weight`` [n_heads, d_attention]. All heads share W_q and W_k, on top of each head's own
     projections. Bahdanau et al. call them W_a (of the decoder state, our query) and U_a (of the annotation).
 
-    All matrices are initialized Xavier-uniform, each v as a one-row matrix. (Bahdanau et al. initialize v
+    All matrices are initialised Xavier-uniform, each v as a one-row matrix. (Bahdanau et al. initialise v
     to zero, so that W_q and W_k have no gradient in the first update.)
 
     Source: Bahdanau et al. 2015, section A.1.2.

@@ -181,12 +181,12 @@ class Captioning(Seq2SeqTask):
     Processor = CaptionProcessor
     info = TaskInfo(
         unit="sentences",
-        evaluating="captioning",
-        own_data=("folder", "table"),
+        evaluation_verb="captioning",
+        data_forms=("folder", "table"),
         memory_advice="set or lower data.filter.max_length",
         generates=True,
         unlimited_length=True,
-        encoding="reading the images",
+        encoding_message="reading the images",
     )
     warm_start = CaptionerFromViT()
     sides = COLUMNS
@@ -197,7 +197,7 @@ class Captioning(Seq2SeqTask):
     @property
     def columns(self) -> Columns:
         """Image and caption, or several captions."""
-        return Columns(COLUMNS, (IMAGE,), lists=(REFERENCES,), single=(IMAGE,), images=(IMAGE,))
+        return Columns(COLUMNS, (IMAGE,), list_valued=(REFERENCES,), single_valued=(IMAGE,), images=(IMAGE,))
 
     @property
     def lowercase(self) -> bool:

@@ -155,8 +155,8 @@ class LanguageModelling(RunningTextTask):
     Recipe = LanguageModellingRecipe
     info = TaskInfo(
         unit="tokens",
-        evaluating="reading",
-        own_data=("text",),
+        evaluation_verb="reading",
+        data_forms=("text",),
         memory_advice="lower model.context",
         options=("max_new_tokens", "stop", "prefix"),
         windows=True,

@@ -81,7 +81,7 @@ class MaskedLanguageModellingConfig(Config):
     next_sentence: bool = False
 
 
-class ObjectiveConfig(schema.ObjectiveConfig):
+class ObjectiveConfig(schema.VocabularyObjectiveConfig):
     """What is hidden, and how (Devlin et al. 2019, section 3.1; spans: Joshi et al. 2020).
 
     Args:
@@ -158,8 +158,8 @@ class MaskedLanguageModelling(RunningTextTask):
     Recipe = MaskedLanguageModellingRecipe
     info = TaskInfo(
         unit="tokens",
-        evaluating="filling in",
-        own_data=("text",),
+        evaluation_verb="filling in",
+        data_forms=("text",),
         memory_advice="lower model.max_length",
         options=("n_best", "gap"),
     )

@@ -88,7 +88,7 @@ class DataConfig(WholeDataConfig):
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
-    """The loss on where the answer begins and ends; ``chunk`` is not used."""
+    """The loss on the first and the last token of the answer."""
 
     losses: ClassVar[Losses] = ANSWER_LOSSES
 
@@ -238,8 +238,8 @@ class QuestionAnswering(TextTask):
     Processor = TextProcessor
     info = TaskInfo(
         unit="questions",
-        evaluating="answering",
-        own_data=("table",),
+        evaluation_verb="answering",
+        data_forms=("table",),
         memory_advice="lower model.max_length",
         options=("n_best",),
     )
@@ -256,7 +256,7 @@ class QuestionAnswering(TextTask):
     @property
     def columns(self) -> Columns:
         """Question, passage and answer, or several answers."""
-        return Columns((QUESTION, PASSAGE, ANSWER), (QUESTION, PASSAGE), lists=(ANSWER, START))
+        return Columns((QUESTION, PASSAGE, ANSWER), (QUESTION, PASSAGE), list_valued=(ANSWER, START))
 
     def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> TextProcessor:
         """Return the tokenizer alone."""

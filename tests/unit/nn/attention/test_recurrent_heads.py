@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedful.nn.attention.cross_attention import CrossAttention
-from heedful.nn.attention.recurrent import Encoded
+from heedful.nn.attention.recurrent import EncoderOutput
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attention.scores import AdditiveScore
 from heedful.nn.attentive import AttendThenUpdate, AttentiveDecoder, UpdateThenAttend
@@ -41,7 +41,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def encoded(sources=SOURCES, seed=2):
     annotations = torch.randn(sum(sources), D_A, generator=torch.Generator().manual_seed(seed))
-    return Encoded(annotations, Layout.of(sources), [], torch.zeros(len(sources), D_Q))
+    return EncoderOutput(annotations, Layout.of(sources), [], torch.zeros(len(sources), D_Q))
 
 
 def queries(n, seed=3):
@@ -120,7 +120,9 @@ def test_batched_equals_single(kind):
     part, source, steps = attention(kind), encoded(), queries(4)
     contexts, weights = run(part, source, steps)
     for b, own in enumerate(source.annotations.split(SOURCES)):
-        alone = run(part, Encoded(own, Layout.of([len(own)]), [], torch.zeros(1, D_Q)), steps[:, b : b + 1])
+        alone = run(
+            part, EncoderOutput(own, Layout.of([len(own)]), [], torch.zeros(1, D_Q)), steps[:, b : b + 1]
+        )
         torch.testing.assert_close(alone[0], contexts[:, b : b + 1])
         torch.testing.assert_close(alone[1], weights[:, b : b + 1, :, : len(own)])
 
@@ -138,7 +140,7 @@ def test_hypotheses_of_one_sentence_are_queries_on_one_source(kind):
         history = attended.history
         shared.append(attended.context)
     parts = source.annotations.split(SOURCES)
-    copies = Encoded(
+    copies = EncoderOutput(
         torch.cat([own for own in parts for _ in range(2)]),
         Layout.of([n for n in SOURCES for _ in range(2)]),
         [],
@@ -306,6 +308,6 @@ def test_histories_go_with_their_hypotheses(kind, luong):
     parts, texts = source.annotations.split(SOURCES), begun.split([2] * 8)
     for row, (parent, end) in enumerate(zip(order.tolist(), later.split(more))):
         own = parts[parent // 2]
-        alone = Encoded(own, Layout.of([len(own)]), [], torch.zeros(1, D_Q))
+        alone = EncoderOutput(own, Layout.of([len(own)]), [], torch.zeros(1, D_Q))
         whole = part(torch.cat([texts[parent], end]), Layout.of([2 + len(end)]), *part.initial_state(alone))
         torch.testing.assert_close(out[row], whole[2:])
