@@ -1,4 +1,4 @@
-"""A recipe whose score, norm, mixer, objective, metric and task come from a user's own module."""
+"""A recipe whose score, visible tokens, norm, mixer, objective, metric and task are a user's own."""
 
 import json
 
@@ -7,12 +7,14 @@ import pytest
 MODULE = '''
 """Parts of a user's own."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import nn
 
 from heedful.nn.attention.scores import ScoreFunction
+from heedful.nn.visibility import AttentionPattern
 from heedful.objectives.classification import class_logits
 from heedful.objectives.terms import Term
 from heedful.tasks.classification import Classification, ClassificationConfig, ClassificationRecipe
@@ -27,6 +29,16 @@ class Distance(ScoreFunction):
 
     def forward(self, queries, keys):
         return -(queries.unsqueeze(-2) - keys.unsqueeze(-3)).square().sum(-1) / self.temperature
+
+
+@dataclass(frozen=True)
+class NotItself(AttentionPattern):
+    """Tokens that are at least so far away, and the first one."""
+
+    distance: int = 1
+
+    def sees(self, query, key):
+        return ((query - key).abs() >= self.distance) | (key == 0)
 
 
 class ScaleNorm(nn.Module):
@@ -112,7 +124,11 @@ model:
   d_model: 12
   n_layers: 2
   layer:
-    mixer: {kind: attention, n_heads: 2, score: {kind: "own_parts:Distance", temperature: 3.0}}
+    mixer:
+      kind: attention
+      n_heads: 2
+      score: {kind: "own_parts:Distance", temperature: 3.0}
+      visible: {kind: "own_parts:NotItself", distance: 1}
     channels: {d_ff: 16}
     norm: {kind: "own_parts:ScaleNorm"}
   pattern: [{}, {mixer: {kind: "own_parts:Shift", bias: false}}]

@@ -61,6 +61,7 @@ from heedful.nn.recurrent import (
     ResidualRecurrence,
 )
 from heedful.nn.state import KeyValueCache
+from heedful.nn.visibility import Blocks, GlobalTokens, Mask, Strided, Tree, Window
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import MaskedToken, NextToken, SpanBoundary
 from heedful.objectives.terms import CombinedObjective
@@ -103,6 +104,14 @@ def _blocks(size: int) -> dict[str, Any]:
     return {"kind": "attention", "n_heads": 2, "visible": {"kind": "blocks", "size": size}}
 
 
+_VISIBLE = [
+    {"kind": "dilated", "size": 3, "step": 2},
+    {"kind": "strided", "stride": 3},
+    {"kind": "fixed", "size": 4, "summary": 2},
+    {"kind": "global", "n": 2, "size": 3},
+    {"kind": "tree", "branching": 3},
+    {"kind": "mask", "rows": ["".join("01"[i != j + 2] for j in range(17)) for i in range(17)]},
+]
 _T = {
     "kind": "transformer",
     "d_model": 14,
@@ -154,6 +163,14 @@ MODELS: dict[str, dict[str, Any]] = {
     ),
     "no bias": merged(
         _T, {"tie": "none", "layer": {"mixer": {"bias": False}, "channels": {"activation": "gelu-tanh"}}}
+    ),
+    "patterns of visible tokens": merged(
+        _T,
+        {
+            "layer": {"mixer": {"visible": {"kind": "window", "size": 2}}},
+            "decoder_layer": {"mixer": {"visible": {"kind": "strided", "stride": 2}}},
+            "cross_attention": {"n_heads": 2, "visible": {"kind": "global", "n": 1, "size": 2}},
+        },
     ),
     "rms norm": merged(_T, {"layer": {"norm": "rms"}}),
     "batch norm": merged(_T, {"layer": {"norm": "batch"}}),
@@ -366,6 +383,9 @@ MODELS: dict[str, dict[str, Any]] = {
             "pattern": [{}, {"mixer": {"visible": "all"}}],
         },
     ),
+    "language model, patterns of visible tokens": merged(
+        _L, {"n_layers": 6, "pattern": [{"mixer": {"visible": visible}} for visible in _VISIBLE]}
+    ),
     "language model, windows, additive": merged(
         _L, {"layer": {"mixer": {"score": "additive", "visible": {"kind": "window", "size": 2}}}}
     ),
@@ -563,6 +583,7 @@ every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
 # A few that differ in all that matters to caches and decoders.
 DECODED = [
     "transformer",
+    "patterns of visible tokens",
     "grouped heads",
     "learned",
     "bahdanau",
@@ -1059,12 +1080,17 @@ def _stacked(d_in: int, d_hidden: int) -> StackedCell:
 
 MIXERS: dict[str, Mixer] = {
     "all": _attention(),
-    "all, window": _attention(window=2),
-    "all, block": _attention(block=3),
+    "all, window": _attention(pattern=Window(2)),
+    "all, block": _attention(pattern=Blocks(3)),
     "causal": _attention(causal=True),
-    "causal, window": _attention(causal=True, window=3),
-    "causal, block": _attention(causal=True, block=2),
-    "causal, earlier block": _attention(causal=True, block=2, earlier_blocks=1),
+    "causal, window": _attention(causal=True, pattern=Window(3)),
+    "causal, block": _attention(causal=True, pattern=Blocks(2)),
+    "causal, earlier block": _attention(causal=True, pattern=Blocks(2, 1)),
+    "all, strided": _attention(pattern=Strided(2)),
+    "all, global": _attention(pattern=GlobalTokens(1, 2)),
+    "all, mask": _attention(pattern=Mask.of(torch.ones(13, 13).triu(-1) > 0)),
+    "causal, strided": _attention(causal=True, pattern=Strided(3)),
+    "causal, tree": _attention(causal=True, pattern=Tree(2), rotary=Rotary(6), d_k=6),
     "causal, grouped": _attention(causal=True, n_kv_heads=1),
     "causal, dot": _attention(causal=True, score=DotScore()),
     "causal, bilinear": Mixer(
@@ -1076,7 +1102,14 @@ MIXERS: dict[str, Mixer] = {
     ),
     "causal, block additive": Mixer(
         lambda: SelfAttention(
-            D, 3, d_k=5, d_v=7, causal=True, block=2, qkv_bias=True, score=AdditiveScore(5, 5, 11, n_heads=3)
+            D,
+            3,
+            d_k=5,
+            d_v=7,
+            causal=True,
+            pattern=Blocks(2),
+            qkv_bias=True,
+            score=AdditiveScore(5, 5, 11, n_heads=3),
         ),
         KeyValueCache,
     ),
@@ -1085,7 +1118,9 @@ MIXERS: dict[str, Mixer] = {
     ),
     "all, rotary": _attention(d_k=6, rotary=Rotary(6, d_rotated=4)),
     "causal, rotary": _attention(causal=True, d_k=6, n_kv_heads=1, rotary=Rotary(6)),
-    "causal, rotary in halves": _attention(causal=True, d_k=6, window=4, rotary=Rotary(6, interleaved=False)),
+    "causal, rotary in halves": _attention(
+        causal=True, d_k=6, pattern=Window(4), rotary=Rotary(6, interleaved=False)
+    ),
     "all, alibi": _attention(score_bias=Alibi(3)),
     "causal, alibi": _attention(causal=True, score_bias=Alibi(3)),
     "causal, alibi additive": Mixer(
@@ -1094,12 +1129,10 @@ MIXERS: dict[str, Mixer] = {
         ),
         KeyValueCache,
     ),
-    "causal, rotary block": _attention(causal=True, d_k=6, block=2, rotary=Rotary(6)),
-    "causal, rotary earlier block": _attention(
-        causal=True, d_k=6, block=2, earlier_blocks=1, rotary=Rotary(6)
-    ),
-    "causal, alibi earlier block": _attention(causal=True, block=2, earlier_blocks=1, score_bias=Alibi(3)),
-    "all, alibi block": _attention(block=3, score_bias=Alibi(3)),
+    "causal, rotary block": _attention(causal=True, d_k=6, pattern=Blocks(2), rotary=Rotary(6)),
+    "causal, rotary earlier block": _attention(causal=True, d_k=6, pattern=Blocks(2, 1), rotary=Rotary(6)),
+    "causal, alibi earlier block": _attention(causal=True, pattern=Blocks(2, 1), score_bias=Alibi(3)),
+    "all, alibi block": _attention(pattern=Blocks(3), score_bias=Alibi(3)),
     "compressed": _compressed(),
     "compressed, grouped": _compressed(factor=2, n_kv_heads=1, qkv_bias=False),
     "compressed, additive": Mixer(

@@ -38,7 +38,7 @@ from heedful.tasks.generation.generator import Generator
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
 UNFIT = {
-    *("bilinear", "additive", "cosine", "one key head"),
+    *("bilinear", "additive", "cosine", "one key head", "patterns of visible tokens"),
     *("rms norm", "gated", "gated, no bias", "rotary", "rotary, concat", "rotary, in part", "alibi"),
     *("language model, rms norm", "language model, gated", "language model, rotary"),
     "language model, rotary in part",

@@ -30,6 +30,7 @@ from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.experts import NoisyTopKGate
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
+from heedful.nn.visibility import Window
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.training.model_with_loss import ModelWithLoss
 
@@ -111,8 +112,8 @@ def test_the_other_sequences_change_nothing(name, value):
 
 def reach_of(mixer):
     """How many tokens a mixer reads on either side; at least 6: all."""
-    window = getattr(mixer, "window", None)
-    return window - 1 if window else getattr(mixer, "kernel", 12) // 2
+    pattern = getattr(mixer, "pattern", None)
+    return pattern.size - 1 if isinstance(pattern, Window) else getattr(mixer, "kernel", 12) // 2
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -219,13 +219,24 @@ def test_attention_and_convolutions_pass_gradients_by_a_later_token_that_is_nan(
     same(*grads)
 
 
-@pytest.mark.parametrize("name, sees", [("all, window", 2), ("causal, window", 3)])
-def test_what_lies_outside_the_window_is_not_visible(name, sees):
+VISIBLE = {
+    "all, window": lambda i, r: abs(i - r) < 2,
+    "causal, window": lambda i, r: 0 <= i - r < 3,
+    "all, strided": lambda i, r: abs(i - r) < 2 or (i - r) % 2 == 0,
+    "causal, strided": lambda i, r: r <= i and (i - r < 3 or (i - r) % 3 == 0),
+    "all, global": lambda i, r: i == 0 or r == 0 or abs(i - r) < 2,
+    "all, mask": lambda i, r: r >= i - 1,
+    "causal, tree": lambda i, r: r in {i, (i - 1) // 2, ((i - 1) // 2 - 1) // 2, 0},
+}
+
+
+@pytest.mark.parametrize("name", VISIBLE)
+def test_what_lies_outside_the_pattern_is_not_visible(name):
     mixer, layout = mixer_of(name), Layout.of([7])
     x = tokens_of([7]).requires_grad_()
     clean = mixer(x, layout)
     for query in range(7):
-        reach = [k for k in range(7) if abs(k - query) < sees and (k <= query or not mixer.causal)]
+        reach = [k for k in range(7) if VISIBLE[name](query, k)]
         (grad,) = torch.autograd.grad(clean[query].square().sum(), x, retain_graph=True)
         assert grad.any(-1).nonzero().flatten().tolist() == reach
         hidden = others(7, reach)

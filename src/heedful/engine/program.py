@@ -192,8 +192,6 @@ class Program:
         """Append self-attention: project, store keys and values, attend, project."""
         if type(part) is not SelfAttention:
             raise unsupported("mixer", part)
-        if part.window is not None or part.block is not None:
-            raise UnsupportedError(f"unsupported mixer: {type(part).__name__} with a window or blocks")
         if part.rotary is not None or part.score_bias is not None:
             raise UnsupportedError(
                 f"unsupported mixer: {type(part).__name__} with rotary positions or a score bias"
@@ -228,6 +226,8 @@ class Program:
     def _attend(
         self, part: SelfAttention | CrossAttention, source: int, x: int, cache: int, *, reads_source: bool
     ) -> None:
+        if part.pattern is not None:
+            raise UnsupportedError(f"unsupported attention pattern: {type(part.pattern).__name__}")
         if type(part.score) not in (ScaledDotScore, DotScore):
             raise unsupported("attention score", part.score)
         if part.d_k > native.WIDEST_KEY:

@@ -130,7 +130,7 @@ def write_labels(labels: Collection[str]) -> JsonObject:
 ALIKE: dict[str, tuple[object, str]] = {
     "pattern": (None, "its layers are alike"),
     "layer.mixer.kind": ("attention", "it uses attention"),
-    "layer.mixer.visible.kind": ("all", "it has no attention windows or blocks"),
+    "layer.mixer.visible.kind": ("all", "its tokens see all tokens"),
     "layer.norm.kind": ("layer", "its norms are layer norms"),
     "layer.norm.bias": (True, "its norms have biases"),
     "layer.mixer.bias": (True, "its attention has biases"),

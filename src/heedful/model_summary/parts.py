@@ -6,6 +6,7 @@ A class that is not listed is shown under the names of its attributes: nothing h
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from heedful.nn.attention.compressed import MemoryCompressedAttention
@@ -34,6 +35,7 @@ from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, ResidualRecurrence
 from heedful.nn.residual import PostNorm, PreNorm
+from heedful.nn.visibility import AttentionPattern, Blocks, Mask, Window
 
 
 @dataclass(frozen=True)
@@ -165,23 +167,34 @@ def block_title(module: EncoderBlock | DecoderBlock) -> str:
         return "memory-compressed layer"
     if isinstance(mixer, RecurrentLayer):
         return "recurrent layer"
-    if getattr(mixer, "window", None) is not None:
-        return "layer with windows"
-    if not getattr(mixer, "causal", False):
-        return "encoder layer"
-    return "causal layer" if getattr(mixer, "block", None) is None else "local layer"
+    match getattr(mixer, "pattern", None):
+        case None:
+            return "causal layer" if getattr(mixer, "causal", False) else "encoder layer"
+        case Window():
+            return "layer with windows"
+        case Blocks():
+            return "local layer"
+    return "layer with a pattern"
 
 
 def attention_title(module: nn.Module) -> str:
     """Return the name of a multi-head attention."""
     if isinstance(module, MemoryCompressedAttention):
         return "memory-compressed attention"
-    if not isinstance(module, SelfAttention):
-        return "cross-attention"
-    title = "causal self-attention" if module.causal else "self-attention"
-    if module.block is not None:
-        title = f"local {title}"
-    return title if module.window is None else f"{title} in windows of {module.window}"
+    if isinstance(module, SelfAttention):
+        title, pattern = "causal self-attention" if module.causal else "self-attention", module.pattern
+    else:
+        title, pattern = "cross-attention", getattr(module, "pattern", None)
+    match pattern:
+        case None:
+            return title
+        case Window(size=size):
+            return f"{title} in windows of {size}"
+        case Blocks():
+            return f"local {title}"
+        case Mask():
+            return f"{title} with a mask"
+    return f"{title} with {pattern}"
 
 
 def attention_note(module: nn.Module, tokens: int, keys: int) -> str:
@@ -195,9 +208,21 @@ def attention_note(module: nn.Module, tokens: int, keys: int) -> str:
     if block < tokens:
         blocks = f"{earlier + 1} blocks" if earlier else "its block"
         notes.append(f"each token with {blocks} of {block} alone")
-    if module.window is not None and module.window < tokens:
-        n_visible = module.window if module.causal else 2 * module.window - 1
-        notes.append(f"all computed; a window leaves {min(n_visible, tokens)}")
+    if isinstance(module.pattern, Window) and module.pattern.size < tokens:
+        size = module.pattern.size
+        notes.append(f"all computed; a window leaves {min(size if module.causal else 2 * size - 1, tokens)}")
+    elif module.pattern is not None and block == tokens and not module.pattern.covers(tokens):
+        n_visible = _mean_visible(module.pattern, tokens, causal=module.causal)
+        notes.append(f"all computed; the pattern leaves {n_visible:.0f} on average")
     elif module.causal:
         notes.append("all computed; causality hides about half")
     return "; ".join(notes)
+
+
+def _mean_visible(pattern: AttentionPattern, n: int, *, causal: bool) -> float:
+    """Return how many of ``n`` tokens a token sees, on average."""
+    keys, total = torch.arange(n), 0
+    for queries in keys.split(256):
+        visible = pattern.sees(queries[:, None], keys)
+        total += int((visible & (keys <= queries[:, None]) if causal else visible).sum())
+    return total / n

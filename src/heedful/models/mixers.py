@@ -2,7 +2,7 @@
 
 | kind | description |
 |---|---|
-| attention | multi-head self-attention to all tokens, in sliding windows, or within blocks |
+| attention | multi-head self-attention to all tokens, or to those of a pattern (`heedful.models.visible`) |
 | compressed-attention | attention to a compressed memory of all earlier tokens (Liu et al. 2018); causal |
 | recurrent | RNN, LSTM or GRU: width d_model in one direction, or d_model / 2 in each |
 | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
@@ -23,6 +23,7 @@ from torch import nn
 from heedful.config import CustomSection, Section, by_kind
 from heedful.models.positions import PositionsSection, RotaryConfig
 from heedful.models.sections import ACTIVATIONS, Activation, Positive, Rate, ScaledDotConfig, ScoreConfig
+from heedful.models.visible import AllConfig, VisibleConfig
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.heads import HeadOptions
@@ -36,7 +37,6 @@ from heedful.nn.mixers import (
     PositionMLP,
 )
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
-from heedful.typing import JsonObject
 
 CellName = Literal["rnn", "lstm", "gru"]
 
@@ -50,7 +50,7 @@ class StackSizes:
 
     Args:
         d_model: width of the hidden states.
-        n_positions: maximum number of tokens of a sequence.
+        n_positions: maximum number of tokens of a sequence; 0 if there is no limit.
         causal: whether a token sees no later tokens.
         positions: position encoding, which may act inside attention.
     """
@@ -152,44 +152,6 @@ class HeadsConfig(Section):
         }
 
 
-class AllConfig(Section):
-    """All tokens; in causal attention, all up to the token itself."""
-
-    kind: Literal["all"] = "all"
-
-
-class WindowConfig(Section):
-    """A token sees itself and size - 1 tokens before it, and as many after it if attention is not causal
-    (Beltagy et al. 2020, section 3.1; Mistral 7B, Jiang et al. 2023, section 2).
-
-    Args:
-        size: width of the window.
-    """
-
-    kind: Literal["window"] = "window"
-    size: Annotated[int, Field(ge=2)]
-
-
-class BlocksConfig(Section):
-    """Tokens of the same block up to the token itself, and of earlier blocks (Liu et al. 2018, section
-    4.2.3); for causal attention.
-
-    Args:
-        size: number of tokens of a block.
-        earlier: number of previous blocks that are also visible.
-    """
-
-    kind: Literal["blocks"] = "blocks"
-    size: Positive = 256
-    earlier: Annotated[int, Field(ge=0)] = 0
-
-
-if TYPE_CHECKING:
-    VisibleConfig = AllConfig | WindowConfig | BlocksConfig
-else:
-    VisibleConfig = by_kind(AllConfig, WindowConfig, BlocksConfig)
-
-
 class AttentionConfig(HeadsConfig, MixerSection):
     """Multi-head self-attention (Vaswani et al. 2017, section 3.2).
 
@@ -205,31 +167,33 @@ class AttentionConfig(HeadsConfig, MixerSection):
     def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
         """Check sizes, positions and visible tokens."""
         self.check_heads(d_model)
-        if isinstance(self.visible, BlocksConfig) and not causal:
-            raise ValueError("layer.mixer.visible.kind=blocks requires causal attention; use a window")
         if isinstance(positions, RotaryConfig):
             positions.check_heads(self.key_width(d_model), self.score.kind)
 
     def build(self, sizes: StackSizes) -> SelfAttention:
         """Build self-attention, with positions that act inside it."""
-        d_model, options = sizes.d_model, JsonObject()
-        match self.visible:
-            case WindowConfig(size=size):
-                options = {"window": size}
-            case BlocksConfig(size=size, earlier=earlier):
-                options = {"block": size, "earlier_blocks": earlier}
-        options |= sizes.positions.inside(self.key_width(d_model), self.n_heads)
-        return SelfAttention(d_model, self.n_heads, causal=sizes.causal, **options, **self.heads(d_model))
+        d_model, pattern = sizes.d_model, self.visible.build()
+        if pattern is not None:
+            pattern.check(sizes.n_positions, sizes.n_positions)
+        positions = sizes.positions.inside(self.key_width(d_model), self.n_heads)
+        return SelfAttention(
+            d_model, self.n_heads, causal=sizes.causal, pattern=pattern, **positions, **self.heads(d_model)
+        )
 
 
 class CrossAttentionConfig(HeadsConfig):
-    """Attention of a decoder to the output of the encoder."""
+    """Attention of a decoder to the output of the encoder.
+
+    Args:
+        visible: source tokens that a target token sees, by the positions of both.
+    """
 
     kind: Literal["cross-attention"] = "cross-attention"
+    visible: VisibleConfig = AllConfig()
 
     def build(self, d_model: int) -> CrossAttention:
         """Build cross-attention."""
-        return CrossAttention(d_model, self.n_heads, **self.heads(d_model))
+        return CrossAttention(d_model, self.n_heads, pattern=self.visible.build(), **self.heads(d_model))
 
 
 class CompressedAttentionConfig(HeadsConfig, MixerSection):

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from torch import nn
 
 from heedful.config import ChangesOf, Config, merged
-from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, MixerConfig, StackSizes
+from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, HeadsConfig, MixerConfig, StackSizes
 from heedful.models.positions import NoPositionsConfig, PositionsConfig
 from heedful.models.sections import (
     ChannelsConfig,
@@ -144,7 +144,7 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
 
     Args:
         config: the configuration.
-        n_positions: maximum number of tokens of a sequence.
+        n_positions: maximum number of tokens of a sequence; 0 if there is no limit.
     """
     sizes = StackSizes(config.d_model, n_positions, config.causal, config.positions)
     blocks = []
@@ -204,7 +204,7 @@ class DecoderConfig(StackConfig):
         decoder_layer: changes of ``layer`` in the decoder. Power normalisation was released with
             ``layer.norm: power`` and ``decoder_layer.norm: layer``.
         cross_attention: attention to the output of the encoder; null: with the heads and the score of the
-            decoder's self-attention.
+            decoder's self-attention, and all source tokens visible.
     """
 
     n_decoder_layers: Layers | None = None
@@ -224,10 +224,6 @@ class DecoderConfig(StackConfig):
                     f"layer.mixer.kind={layer.mixer.kind} is not supported with kind={self.kind}; "
                     "expected attention"
                 )
-            if (visible := layer.mixer.visible.kind) != "all":
-                raise ValueError(
-                    f"layer.mixer.visible.kind={visible} is not supported with kind={self.kind}; expected all"
-                )
             if layer.channels.kind == "none":
                 raise ValueError(f"layer.channels.kind=none is not supported with kind={self.kind}")
         self.check_layer(self.decoder_layers[0])
@@ -240,7 +236,7 @@ def decoder_stack(config: DecoderConfig) -> DecoderStack:
     """Build layers of causal self-attention, cross-attention and a channel mixer, and the last norm."""
     sizes, blocks = StackSizes(config.d_model, 0, causal=True, positions=config.positions), []
     for layer in config.decoder_layers:
-        heads = layer.mixer.model_dump(include={*CrossAttentionConfig.model_fields} - {"kind"})
+        heads = layer.mixer.model_dump(include={*HeadsConfig.model_fields} - {"kind"})
         cross = config.cross_attention or CrossAttentionConfig.model_validate(heads)
         mixer = _residual(config, layer, layer.mixer.build(sizes))
         attention = _residual(config, layer, cross.build(config.d_model))

@@ -218,7 +218,7 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
     tied = None if config.tie == "none" else target
     return EncoderDecoder(
         _embedding(config, source),
-        stack(config, config.max_length),
+        stack(config, config.longest or 0),
         _embedding(config, target),
         decoder_stack(config),
         token_head(config.d_model, target_vocab, tied, bias=config.head_bias),

@@ -144,10 +144,12 @@ class VisionConfig(PatchesConfig, StackConfig):
                 f"pooling=first is not supported with layer.mixer.kind={mixers[0].kind}, in which a class "
                 "token sees only its neighbours; set pooling=mean"
             )
-        if all(isinstance(mixer, AttentionConfig) and mixer.visible.kind == "window" for mixer in mixers):
+        attentions = [mixer for mixer in mixers if isinstance(mixer, AttentionConfig)]
+        if len(attentions) == len(mixers) and all(attention.visible.local for attention in attentions):
             raise ValueError(
-                "pooling=first is not supported with layer.mixer.visible.kind=window, in which the class "
-                "token sees only the first patches; set pooling=mean, or a pattern with layers that see all"
+                f"pooling=first is not supported with layer.mixer.visible.kind={attentions[0].visible.kind}, "
+                "in which the class token sees only some patches; set pooling=mean, or a pattern with layers "
+                "that see all"
             )
         if reads_left_to_right(self):
             raise ValueError(

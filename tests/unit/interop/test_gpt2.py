@@ -286,11 +286,11 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ({"layer": {"mixer": {"score": "cosine"}}}, "model.layer.mixer.score.kind=cosine: "),
         (
             {"layer": {"mixer": {"visible": {"kind": "blocks", "size": 4}}}},
-            "model.layer.mixer.visible.kind=blocks: not supported by GPT-2: it has no attention windows or b",
+            "model.layer.mixer.visible.kind=blocks: not supported by GPT-2: its tokens see all",
         ),
         (
             {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}},
-            "model.layer.mixer.visible.kind=window: not supported by GPT-2: it has no attention windows",
+            "model.layer.mixer.visible.kind=window: not supported by GPT-2: its tokens see all",
         ),
         ({"pattern": [COMPRESSED, {}]}, "model.pattern=[…]: not supported by GPT-2: its layers are alike"),
         ({"layer": COMPRESSED}, "model.layer.mixer.kind=compressed-attention: "),

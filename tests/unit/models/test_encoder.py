@@ -105,7 +105,6 @@ def test_odd_widths_are_refused_where_halves_are_needed(options):
             {},
             r"mixer\.fourier\.visible\n  Extra inputs",
         ),
-        ({"visible": "blocks"}, {}, r"layer\.mixer\.visible\.kind=blocks requires causal attention"),
         (
             "compressed-attention",
             {},

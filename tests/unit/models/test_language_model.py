@@ -20,6 +20,7 @@ from heedful.nn.experts import MixtureOfExperts, TopKGate
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.state import KeyValueCache
+from heedful.nn.visibility import Blocks, Window
 
 SMALL = {
     "d_model": 14,
@@ -299,13 +300,13 @@ def test_the_long_summariser_alternates_and_has_its_experts_in_the_middle():
     local, compressed = SelfAttention, MemoryCompressedAttention
     assert kinds == [local, compressed, local, compressed, local]
     parts = mixers(PRESETS["t-dmca"])
-    assert [(part.block, part.earlier_blocks) for part in parts[::2]] == [(256, 0)] * 3
+    assert [part.pattern for part in parts[::2]] == [Blocks(256)] * 3
     assert [part.factor for part in parts[1::2]] == [3, 3]
     channels = [block.feed_forward.part for block in model.stack.blocks]
     assert [isinstance(part, MixtureOfExperts) for part in channels] == [False, False, True, False, False]
     assert len(channels[2].experts) == 128
     assert size(channels[2].experts[0]) == size(channels[0]) == 2_099_712
-    assert all(part.block is None for part in mixers(PRESETS["t-d"]))
+    assert all(part.pattern is None for part in mixers(PRESETS["t-d"]))
 
 
 def test_options_of_mixing_reach_their_layers():
@@ -317,13 +318,17 @@ def test_options_of_mixing_reach_their_layers():
         parts = mixers(small(**mixer(word, kernel=4)))
         assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
     window = mixer("attention", visible={"kind": "window", "size": 5})
-    assert [part.window for part in mixers(small(**window))] == [5] * 3
+    assert [part.pattern for part in mixers(small(**window))] == [Window(5)] * 3
     second_sees_all = [{}, {"mixer": {"visible": "all"}}]
-    assert [part.window for part in mixers(small(**window, pattern=second_sees_all))] == [5, None, 5]
+    assert [part.pattern for part in mixers(small(**window, pattern=second_sees_all))] == [
+        Window(5),
+        None,
+        Window(5),
+    ]
     parallel = mixers(small(**mixer("parallel-convolutions", widths=[2, 7])))
     assert [(part.widths, part.causal) for part in parallel] == [((2, 7), True)] * 3
     local = mixers(small(**mixer("attention", visible={"kind": "blocks", "size": 5, "earlier": 2})))
-    assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
+    assert [(part.pattern, part.causal) for part in local] == [(Blocks(5, 2), True)] * 3
     compressed = mixers(small(**mixer("compressed-attention", n_heads=2, factor=4)))
     assert [part.factor for part in compressed] == [4] * 3
     plain = mixers(small(**mixer("compressed-attention", n_heads=2, bias=False)))

@@ -11,7 +11,8 @@ from heedful.models.mixers import MIXERS, CrossAttentionConfig, MixerSection, St
 from heedful.models.positions import POSITIONS, NoPositionsConfig, PositionsSection
 from heedful.models.sections import CHANNELS, NORMS, SCORES
 from heedful.models.stacks import StackConfig
-from heedful.nn import experts, feedforward, mixers, norms, positions, recurrent
+from heedful.models.visible import VISIBLE, VisibleSection
+from heedful.nn import experts, feedforward, mixers, norms, positions, recurrent, visibility
 from heedful.nn.attention import scores
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
@@ -46,6 +47,15 @@ GIVEN = {
     "positions one-hot": {positions.OneHotPositions: "max_length"},
     "positions constant": {positions.ConstantPositions: "d scale"},
     "positions grid": {positions.GridPositions: "rows columns d before"},
+    "visible all": {type(None): ""},
+    "visible window": {visibility.Window: ""},
+    "visible blocks": {visibility.Blocks: ""},
+    "visible dilated": {visibility.Dilated: ""},
+    "visible strided": {visibility.Strided: ""},
+    "visible fixed": {visibility.Fixed: ""},
+    "visible global": {visibility.GlobalTokens: ""},
+    "visible tree": {visibility.Tree: ""},
+    "visible mask": {visibility.Mask: ""},
     "mixer attention": {SelfAttention: "d_model causal"},
     "mixer compressed-attention": {MemoryCompressedAttention: "d_model"},
     "mixer cross-attention": {CrossAttention: "d_model d_memory"},
@@ -61,9 +71,7 @@ GIVEN = {
 RENAMED = {
     "qkv_bias": "bias",
     "out_bias": "bias",
-    "window": "visible.size",
-    "block": "visible.size",
-    "earlier_blocks": "visible.earlier",
+    "pattern": "visible",
     "rotary": "positions",
     "score_bias": "positions",
     "n_experts": "n",
@@ -80,6 +88,7 @@ SECTIONS = {
         "norm": NORMS,
         "channels": CHANNELS,
         "positions": POSITIONS,
+        "visible": VISIBLE,
         "mixer": (*MIXERS, CrossAttentionConfig),
     }.items()
     for section in table
@@ -141,13 +150,24 @@ def build(section):
             return section.build(5, 8)
         case MixerSection():
             return section.build(StackSizes(8, 5, causal=False, positions=NoPositionsConfig()))
+        case VisibleSection():
+            return section.build()
         case _:
             return section.build(8)
 
 
+REQUIRED = {"size": 4, "step": 2, "stride": 3, "rows": ["10", "11"]}
+
+
+def smallest(section, **settings):
+    """The section with what has no default."""
+    required = {key: REQUIRED[key] for key, field in section.model_fields.items() if field.is_required()}
+    return section(**required, **settings)
+
+
 @pytest.mark.parametrize("name", [name for name in SECTIONS if name != "positions grid"])
 def test_a_section_builds_one_of_the_classes_that_are_listed(name):
-    section = SECTIONS[name]()
+    section = smallest(SECTIONS[name])
     built = build(section)
     assert type(built) in GIVEN[name]
     if name.startswith("positions"):
@@ -169,6 +189,7 @@ OTHER = {
     "cell": "gru",
     "direction": "right-to-left",
     "widths": [2],
+    "rows": ["11", "11"],
     "n_heads": 4,
     "n_kv_heads": 1,
     "d_tokens": 3,
@@ -190,7 +211,9 @@ def described(part):
     if not isinstance(part, nn.Module):
         return part
     attributes = {
-        name: value for name, value in vars(part).items() if isinstance(value, int | float | str | tuple)
+        name: value
+        for name, value in vars(part).items()
+        if isinstance(value, int | float | str | tuple | visibility.AttentionPattern)
     }
     weights = {
         name: weight.tolist() if weight.numel() == 1 else weight.shape
@@ -211,6 +234,6 @@ def built_of(section):
 )
 def test_every_key_changes_what_is_built(name, key):
     section = SECTIONS[name]
-    plain = section(n_heads=2) if "n_heads" in section.model_fields else section()
+    plain = smallest(section, **({"n_heads": 2} if "n_heads" in section.model_fields else {}))
     changed = plain.changed(**{key: other(key, getattr(plain, key))})
     assert built_of(changed) != built_of(plain)

@@ -13,6 +13,7 @@ from heedful.models.stacks import LayerConfig
 from heedful.nn.attention.scores import CosineScore, ScaledDotScore
 from heedful.nn.experts import MixtureOfExperts
 from heedful.nn.norms import LayerNorm, PowerNorm, RMSNorm
+from heedful.nn.visibility import Window
 from heedful.recipes.problems import validate
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
@@ -134,7 +135,13 @@ def test_a_pattern_is_repeated():
     assert [layer.norm.kind for layer in config.layers] == ["layer", "layer", "rms", "layer", "layer"]
     assert {layer.mixer.n_heads for layer in config.layers} == {2}
     model = encoder.build(config, 17)
-    assert [block.mixer.part.window for block in model.stack.blocks] == [2, None, None, 2, None]
+    assert [block.mixer.part.pattern for block in model.stack.blocks] == [
+        Window(2),
+        None,
+        None,
+        Window(2),
+        None,
+    ]
     norms = [(type(block.mixer.norm), type(block.feed_forward.norm)) for block in model.stack.blocks]
     assert norms == [(LayerNorm, LayerNorm)] * 2 + [(RMSNorm, RMSNorm)] + [(LayerNorm, LayerNorm)] * 2
 
@@ -267,12 +274,15 @@ DECODERS = {
     "model.cross_attention.n_heads=5": (
         "model: d_model=128 must be divisible by n_heads=5; change one of them, or set d_k and d_v"
     ),
-    "model.cross_attention.visible=all": "model.cross_attention.visible=all: unknown key",
+    "model.cross_attention.visible=al": (
+        "model.cross_attention.visible.kind: unknown kind 'al' (did you mean 'all'?); the kinds are all, "
+        "blocks, dilated, fixed, global, mask, package.module:Name, strided, tree, window"
+    ),
     "model.layer.mixer=recurrent": (
         "model: layer.mixer.kind=recurrent is not supported with kind=transformer; expected attention"
     ),
-    "model.decoder_layer.mixer={visible: {kind: blocks}}": (
-        "model: layer.mixer.visible.kind=blocks is not supported with kind=transformer; expected all"
+    "model.decoder_layer.mixer={visible: {kind: blocks, size: 0}}": (
+        "model.decoder_layer.mixer.visible.size=0: expected a number of at least 1, got 0"
     ),
     "model.layer.channels=none": "model: layer.channels.kind=none is not supported with kind=transformer",
     "model.n_heads=5": "model.n_heads=5: unknown key (did you mean 'layer.mixer.n_heads'?)",
@@ -316,8 +326,6 @@ def test_families_refuse_the_positions_that_they_do_not_support(family, kind):
 @pytest.mark.parametrize(
     "mixer",
     [
-        {"visible": {"kind": "window", "size": 3}},
-        {"visible": "blocks"},
         "compressed-attention",
         "recurrent",
         "fourier",
@@ -328,21 +336,9 @@ def test_families_refuse_the_positions_that_they_do_not_support(family, kind):
     ],
 )
 @pytest.mark.parametrize("key", ["layer", "decoder_layer"])
-def test_encoder_decoders_have_attention_to_all_tokens_alone(family, mixer, key):
+def test_layers_of_encoder_decoders_have_attention_alone(family, mixer, key):
     with pytest.raises(ValidationError):
         config_of(family, **{key: {"mixer": mixer}})
-
-
-@pytest.mark.parametrize("family", ["transformer", "captioner"])
-def test_patterns_of_encoder_decoders_have_attention_to_all_tokens_alone(family):
-    with pytest.raises(ValidationError, match=r"layer\.mixer\.visible\.kind=window is not supported"):
-        config_of(family, pattern=[{}, {"mixer": {"visible": {"kind": "window", "size": 3}}}])
-
-
-@pytest.mark.parametrize("family", ["encoder", "vision"])
-def test_a_window_is_supported_where_tokens_see_both_ways(family):
-    config = config_of(family, layer={"mixer": {"visible": {"kind": "window", "size": 3}}}, pooling="mean")
-    assert config.layer.mixer.visible.size == 3
 
 
 def test_groups_of_features_divide_the_width_in_every_layer():

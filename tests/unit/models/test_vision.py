@@ -9,6 +9,7 @@ from heedful.models.vision import PRESETS, VisionConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.mixers import PositionMLP
 from heedful.nn.patches import Images, resize_positions
+from heedful.nn.visibility import Window
 
 SMALL = {
     "image_size": 12,
@@ -161,7 +162,7 @@ def test_a_model_for_larger_images_takes_its_table_from_one_for_smaller():
         ({"layer": {"mixer": "parallel-convolutions"}}, "set pooling=mean"),
         (
             {"layer": {"mixer": {"visible": {"kind": "window", "size": 3}}}},
-            "sees only the first patches; set pooling=mean, or a pattern",
+            "sees only some patches; set pooling=mean, or a pattern",
         ),
         ({"positions": "grid"}, r"a multiple of 4 with positions\.kind=grid, got 14"),
         ({"positions": "sinusoidal"}, "not supported by kind=vision; expected one of learned, grid, none"),
@@ -179,7 +180,7 @@ def test_options_that_cannot_work_are_refused(options, message):
 def test_a_class_token_needs_one_layer_that_sees_all_patches():
     window = {"mixer": {"visible": {"kind": "window", "size": 3}}}
     config = VisionConfig(**merged(SMALL, {"layer": window, "pattern": [{}, {"mixer": {"visible": "all"}}]}))
-    assert [block.mixer.part.window for block in build(config).stack.blocks] == [3, None]
+    assert [block.mixer.part.pattern for block in build(config).stack.blocks] == [Window(3), None]
     convolution = {"mixer": {"kind": "convolution", "kernel": 3}}
     assert VisionConfig(**merged(SMALL, {"pattern": [convolution, {}]})).n_tokens == 10
 

@@ -17,6 +17,7 @@ from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.mixers import DepthwiseSeparableConvolution
 from heedful.nn.taps import recording
+from heedful.nn.visibility import Blocks
 
 KERNEL, CHANNELS_IN, CHANNELS_OUT = 3, 3, 5
 SHARPNESS = 128.0
@@ -209,7 +210,8 @@ def _attention_flops(summary: ModelSummary) -> float:
 
 def _summary(n_tokens: int, block: int | None = None) -> ModelSummary:
     with torch.device("meta"):
-        part = SelfAttention(D_VIT, HEADS_VIT, block=block)
+        pattern = None if block is None else Blocks(block)
+        part = SelfAttention(D_VIT, HEADS_VIT, pattern=pattern)
         x, layout = torch.empty(n_tokens, D_VIT), Layout.of([n_tokens], device="meta")
     return summary_of(nn.Sequential(part), lambda model: model[0](x, layout), n_tokens)
 

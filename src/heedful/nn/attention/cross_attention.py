@@ -2,12 +2,13 @@
 
 from typing import Unpack
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, split_heads
 from heedful.nn.layout import Layout
-from heedful.nn.visibility import Visibility
+from heedful.nn.visibility import AttentionPattern, Visibility
 
 
 class AttentionMemory:
@@ -42,23 +43,48 @@ class CrossAttention(MultiHead):
         d_model: model dimension.
         n_heads: number of heads, h.
         d_memory: width of the encoded vectors; d_model by default.
+        pattern: the positions of E that a query sees, depending on its own position in its sequence
+            (`heedful.nn.visibility`); None: all.
         options: see `HeadOptions`.
     """
 
     fused_name = "kv"  # see `MultiHead`
 
     def __init__(
-        self, d_model: int, n_heads: int, *, d_memory: int | None = None, **options: Unpack[HeadOptions]
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_memory: int | None = None,
+        pattern: AttentionPattern | None = None,
+        **options: Unpack[HeadOptions],
     ) -> None:
         super().__init__(d_model, n_heads, **options)
+        self.pattern = pattern
         self.q = nn.Linear(d_model, self.sizes[0], bias=self.qkv_bias)
         self.kv = nn.Linear(d_memory or d_model, sum(self.sizes[1:]), bias=self.qkv_bias)
         init_layer(self.q, self.sizes[:1])
         init_layer(self.kv, self.sizes[1:])
 
-    def make_memory(self, encoded: Float[Tensor, "T_s d_memory"], layout: Layout) -> AttentionMemory:
-        """Project the encoded sentences to keys and values, once for all queries."""
-        k, v = layout.pad(self.kv(encoded)).split(self.sizes[1:], dim=-1)
+    def make_memory(
+        self,
+        encoded: Float[Tensor, "T_s d_memory"],
+        layout: Layout,
+        values: Float[Tensor, "T_s d_memory"] | None = None,
+    ) -> AttentionMemory:
+        """Project the encoded sentences to keys and values, once for all queries.
+
+        Args:
+            encoded: vectors of the source.
+            layout: their layout.
+            values: vectors that the values are projected from, if not from ``encoded``: Attention(Q, K, V)
+                has three inputs (Vaswani et al. 2017, section 3.2.2).
+        """
+        projected = self.kv(encoded)
+        if values is not None:
+            n_keys = self.sizes[1]
+            projected = torch.cat([projected[:, :n_keys], self.kv(values)[:, n_keys:]], dim=1)
+        k, v = layout.pad(projected).split(self.sizes[1:], dim=-1)
         return AttentionMemory(*self._keys_and_values(k, v), layout)
 
     def forward(
@@ -68,8 +94,18 @@ class CrossAttention(MultiHead):
 
         ``layout`` has N sequences for the B sources of the memory, N / B of each source in turn.
         """
-        if memory.layout.n_sequences:
-            layout = layout.merge(layout.n_sequences // memory.layout.n_sequences)
-        queries = split_heads(layout.pad(self.q(x)), self.n_heads)
-        mixed = self._attend(queries, memory.keys, memory.values, Visibility.of(layout, memory.layout))
-        return self.out(layout.unpad(mixed))
+        rows, keys = layout, memory.layout
+        if keys.n_sequences:
+            rows = layout.merge(layout.n_sequences // keys.n_sequences)
+        queries = split_heads(rows.pad(self.q(x)), self.n_heads)
+        visibility = Visibility.of(rows, keys, allowed=self._allowed(layout, rows, keys))
+        mixed = self._attend(queries, memory.keys, memory.values, visibility)
+        return self.out(rows.unpad(mixed))
+
+    def _allowed(self, layout: Layout, rows: Layout, keys: Layout) -> Bool[Tensor, "B Q S"] | None:
+        """Return which keys each query sees; positions are those of its sequence, not of the merged row."""
+        if self.pattern is None:
+            return None
+        self.pattern.check(layout.end, keys.end)
+        queries = rows.pad(layout.positions)[:, :, None]
+        return self.pattern.sees(queries, torch.arange(keys.max_length, device=keys.device))

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, merge_heads, split_heads
 from heedful.nn.attention.kernels import attend, compute_for_taps, replace_non_finite
 from heedful.nn.attention.relative import Alibi, Rotary
-from heedful.nn.attention.windows import Window
+from heedful.nn.attention.windows import BlockWindows
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
 from heedful.nn.taps import Tap
-from heedful.nn.visibility import Visibility
+from heedful.nn.visibility import AttentionPattern, Blocks, Visibility, Window
 
 # Sequences longer than this many windows are split into blocks; each token is then compared with two windows.
 # 6 heads of 64, fp32, forward and backward, one thread of the Xeon of docs/performance.md, in ms:
@@ -43,27 +43,27 @@ class SelfAttention(MultiHead):
         d_model: model dimension.
         n_heads: number of heads, h.
         causal: a token sees only itself and earlier tokens.
-        window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
-            causal with a block: a token sees its own block, up to itself. With one earlier block it also
-            sees the whole previous block, as in the authors' released code. With ``window=w``, a sliding
-            window (causal: Jiang et al. 2023, section 2), a token sees itself, w - 1 tokens before it, and,
-            if not causal, w - 1 tokens after it; Beltagy et al. 2020 (section 3.1) call the total of both
-            sides w.
+        pattern: the positions that a token sees (`heedful.nn.visibility`); None: all. Local attention (Liu et
+            al. 2018, section 4.2.3) is causal with ``Blocks(size)``: a token sees its own block, up to
+            itself; with ``earlier=1`` also the whole previous block, as in the authors' released code. With
+            ``Window(w)``, a sliding window (causal: Jiang et al. 2023, section 2), a token sees itself, w - 1
+            tokens before it, and, if not causal, w - 1 tokens after it; Beltagy et al. 2020 (section 3.1)
+            call the total of both sides w.
         rotary: rotates queries and prepared keys by their positions.
         score_bias: bias of the scores that depends on the distance of query and key.
         options: head sizes, score, biases and dropout: see `HeadOptions`.
 
     Cost: 4 d_model^2 parameters with split heads, no bias, as many key heads as heads, and a score without
-    parameters. Tokens are packed; attention may pad internally, and padding is masked. How windows and
-    blocks are computed:
+    parameters. Tokens are packed; attention may pad internally, and padding is masked. How patterns are
+    computed:
 
     | setting | computed |
     |---|---|
-    | blocks | as separate sequences, with the keys of earlier blocks: cost depends on the block length |
+    | causal blocks, or blocks without earlier ones | as separate sequences, with the keys of earlier blocks |
     | causal windows of w, length at most w | as plain causal attention |
     | causal windows of w, length over 2w | in blocks of w, with one earlier block each |
-    | other windows | on whole sequences, with a mask |
-    | either with a cache, or with a hook that can replace values | on whole sequences, with a mask |
+    | other patterns | on whole sequences, with a mask; without it if the pattern hides nothing |
+    | any with a cache, or with a hook that can replace values | on whole sequences, with a mask |
 
     Taps receive whole sequences in every case.
     """
@@ -76,9 +76,7 @@ class SelfAttention(MultiHead):
         n_heads: int,
         *,
         causal: bool = False,
-        window: int | None = None,
-        block: int | None = None,
-        earlier_blocks: int = 0,
+        pattern: AttentionPattern | None = None,
         rotary: Rotary | None = None,
         score_bias: Alibi | None = None,
         **options: Unpack[HeadOptions],
@@ -89,10 +87,7 @@ class SelfAttention(MultiHead):
                 "rotary positions require a score that does not change if queries and keys are rotated alike "
                 f"(scaled dot, dot, bilinear, cosine), got {type(self.score).__name__}"
             )
-        if block is None and earlier_blocks:
-            raise ValueError(f"earlier_blocks={earlier_blocks} requires block, the length of a block")
-        self.causal, self.window = causal, window
-        self.block, self.earlier_blocks = block, earlier_blocks
+        self.causal, self.pattern = causal, pattern
         self.rotary, self.score_bias = rotary, score_bias
         self.qkv = nn.Linear(d_model, sum(self.sizes), bias=self.qkv_bias)
         init_layer(self.qkv, self.sizes)
@@ -116,7 +111,7 @@ class SelfAttention(MultiHead):
         """Whether Python reads the lengths, so that torch.compile would compile again for every batch
         (`heedful.nn.declarations`).
         """
-        return self.block is not None or (self.window is not None and self.causal)
+        return self.blocks_for(1) is not None
 
     @property
     def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
@@ -157,13 +152,14 @@ class SelfAttention(MultiHead):
         """Return how sequences of up to ``length`` tokens are split: the block length and the number of
         earlier blocks visible from each; None if they are not split.
         """
-        if self.window is None:
-            return None if self.block is None else (self.block, self.earlier_blocks * (length > self.block))
-        if self.block is not None or not self.causal:
-            return None
-        if length <= self.window:  # the window covers the sequence
-            return self.window, 0
-        return (self.window, 1) if length > MIN_WINDOWS_FOR_BLOCKS * self.window else None
+        match self.pattern:
+            case Blocks(size=size, earlier=earlier) if self.causal or not earlier:
+                return size, earlier * (length > size)
+            case Window(size=size) if self.causal:
+                if length <= size:  # the window covers the sequence
+                    return size, 0
+                return (size, 1) if length > MIN_WINDOWS_FOR_BLOCKS * size else None
+        return None
 
     def _block_sizes(self, layout: Layout) -> tuple[int, int] | None:
         """Return `blocks_for` the layout; None if a hook may replace values, which are of whole sequences."""
@@ -182,14 +178,7 @@ class SelfAttention(MultiHead):
         if cache is not None:
             keys, values = cache.append(keys, values, layout)
         key_layout = layout if cache is None else layout.with_past
-        visibility = Visibility.of(
-            layout,
-            key_layout,
-            causal=self.causal,
-            window=self.window,
-            block=self.block,
-            earlier_blocks=self.earlier_blocks,
-        )
+        visibility = Visibility.of(layout, key_layout, causal=self.causal, pattern=self.pattern)
         return queries, keys, values, visibility, self._bias(visibility)
 
     def _bias(self, visibility: Visibility) -> Tensor | None:
@@ -204,10 +193,11 @@ class SelfAttention(MultiHead):
         queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
         if earlier:
-            window = layout.memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
+            window = layout.memo(("window", block, earlier), lambda: BlockWindows.of(layout, block, earlier))
             keys, values = window.with_earlier_blocks(keys), window.with_earlier_blocks(values)
+            pattern = self.pattern if isinstance(self.pattern, Window) else None
             visibility = Visibility.of(
-                window.queries, window.keys, causal=self.causal, window=self.window, allowed=window.real
+                window.queries, window.keys, causal=self.causal, pattern=pattern, allowed=window.real
             )
         else:
             visibility = Visibility.of(blocks, blocks, causal=self.causal)

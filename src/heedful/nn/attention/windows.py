@@ -15,7 +15,7 @@ from heedful.nn.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class BlockWindows:
     """Blocks of queries (`Layout.split_blocks`), each at the end of its window of keys.
 
     Args:
@@ -31,7 +31,7 @@ class Window:
     real: Bool[Tensor, "n 1 w"]
 
     @classmethod
-    def of(cls, layout: Layout, block: int, earlier: int) -> "Window":
+    def of(cls, layout: Layout, block: int, earlier: int) -> "BlockWindows":
         """Build the windows of ``layout``, at least one of whose sequences is longer than a block."""
         blocks = layout.split_blocks(block)
         index = torch.tensor([i for n in layout.lengths for i in range(-(-n // block))], device=layout.device)

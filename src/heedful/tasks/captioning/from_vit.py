@@ -81,7 +81,10 @@ def model_section(section: Tree) -> Tree:
                 f"has layer.mixer.kind={mixer.kind}, but the encoder of a captioner requires attention"
             )
         if mixer.visible.kind != "all":
-            raise ValueError("attends to windows of patches, but the encoder of a captioner attends to all")
+            raise ValueError(
+                f"has layer.mixer.visible.kind={mixer.visible.kind}, but the encoder of a captioner "
+                "attends to all patches"
+            )
     if config.positions.kind != "learned":
         raise ValueError("has no learned positions, but the encoder of a captioner requires them")
     sections = {key: setting for key, setting in section.value.items() if key in SETTINGS}

@@ -15,6 +15,7 @@ from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
 from heedful.nn.taps import intervene, recording
+from heedful.nn.visibility import Blocks, Dilated, Fixed, GlobalTokens, Mask, Strided, Tree, Window
 
 D, D_S = 13, 17
 LENGTHS, SOURCES = [3, 5, 1], [7, 2, 4]
@@ -114,7 +115,7 @@ def test_full_width_heads_equal_a_loop():
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
 def test_local_attention_equals_a_loop_over_what_lies_in_the_blocks(causal, earlier):
-    part = self_attention(causal=causal, block=3, earlier_blocks=earlier)
+    part = self_attention(causal=causal, pattern=Blocks(3, earlier))
     lengths = [8, 3, 1, 7]
     x = tokens(lengths)
     mixed = part(x, Layout.of(lengths)).split(lengths)
@@ -124,7 +125,8 @@ def test_local_attention_equals_a_loop_over_what_lies_in_the_blocks(causal, earl
     assert seen["weights"][0].shape == (4, 3, 8, 8)
     heads = (part.q_heads, part.k_heads, part.v_heads)
     for own, wanted in zip(x.split(lengths), mixed):
-        near = [range(3 * max(0, i // 3 - earlier), min(3 * (i // 3 + 1), len(own))) for i in range(len(own))]
+        ends = [min(3 * (i // 3 + 1 + (0 if causal else earlier)), len(own)) for i in range(len(own))]
+        near = [range(3 * max(0, i // 3 - earlier), ends[i]) for i in range(len(own))]
         seen = [own[[k for k in keys if k <= i or not causal]] for i, keys in enumerate(near)]
         torch.testing.assert_close(wanted, loop(own, seen, *heads, part, "scaled dot"))
 
@@ -143,7 +145,7 @@ def goes_on_from_any_place(part):
 @pytest.mark.parametrize("earlier", [0, 1])
 @torch.no_grad()
 def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
-    part = self_attention(causal=True, block=3, earlier_blocks=earlier)
+    part = self_attention(causal=True, pattern=Blocks(3, earlier))
     goes_on_from_any_place(part)
 
 
@@ -153,7 +155,7 @@ def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
 def test_windows_equal_a_loop_over_what_lies_in_them(causal, window, lengths):
-    part = self_attention(causal=causal, window=window)
+    part = self_attention(causal=causal, pattern=Window(window))
     x = tokens(lengths)
     mixed = part(x, Layout.of(lengths)).split(lengths)
     with recording(part, ["weights"]) as seen:
@@ -174,11 +176,11 @@ def test_windows_equal_a_loop_over_what_lies_in_them(causal, window, lengths):
 @torch.no_grad()
 def test_windows_go_on_from_any_place(options):
     inside = {"rotary": Rotary(4), "score_bias": Alibi(3)}
-    part = self_attention(causal=True, window=3, d_k=4, **{name: inside[name] for name in options})
+    part = self_attention(causal=True, pattern=Window(3), d_k=4, **{name: inside[name] for name in options})
     goes_on_from_any_place(part)
 
 
-@pytest.mark.parametrize("options", [{"block": 4}, {"window": 2}])
+@pytest.mark.parametrize("options", [{"pattern": Blocks(4)}, {"pattern": Window(2)}])
 def test_blocks_are_attended_to_one_by_one(options):
     """Work and memory grow with the block: no tensor of all pairs of tokens is kept."""
     part = self_attention(causal=True, **options)
@@ -189,9 +191,70 @@ def test_blocks_are_attended_to_one_by_one(options):
     assert without_gradient(part) == {}
 
 
-def test_earlier_blocks_need_blocks():
-    with pytest.raises(ValueError, match="requires block, the length of a block"):
-        self_attention(earlier_blocks=1)
+BAND = Mask.of(torch.ones(9, 9).triu(-2) > 0)
+PATTERNS = [Dilated(2, 3), Strided(3), Fixed(3), GlobalTokens(1, 2), Tree(2), BAND]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_any_pattern_equals_a_loop_over_what_is_visible(pattern, causal):
+    part, lengths = self_attention(causal=causal, pattern=pattern), [9, 2, 7]
+    x = tokens(lengths)
+    heads = (part.q_heads, part.k_heads, part.v_heads)
+    for own, result in zip(x.split(lengths), part(x, Layout.of(lengths)).split(lengths)):
+        n = len(own)
+        visible = pattern.sees(torch.arange(n)[:, None], torch.arange(n))
+        keys = [[k for k in range(n) if visible[i, k] and (k <= i or not causal)] for i in range(n)]
+        torch.testing.assert_close(result, loop(own, [own[k] for k in keys], *heads, part, "scaled dot"))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS[:-1], ids=str)
+@torch.no_grad()
+def test_any_pattern_goes_on_from_any_place(pattern):
+    goes_on_from_any_place(self_attention(causal=True, pattern=pattern))
+
+
+@pytest.mark.parametrize("pattern", [Window(2), Strided(3), GlobalTokens(1, 2), BAND], ids=str)
+@torch.no_grad()
+def test_a_pattern_in_cross_attention_goes_by_the_positions_of_both(pattern):
+    """Two hypotheses for each of two sources, as a decoder has them: all tokens, then one more of each."""
+    torch.manual_seed(0)
+    part = CrossAttention(D, 3, d_k=5, d_v=7, pattern=pattern)
+    plain = CrossAttention(D, 3, d_k=5, d_v=7)
+    plain.load_state_dict(part.state_dict())
+    sources, lengths = [5, 8], [4, 2, 6, 3]
+    memory = part.make_memory(tokens(sources), Layout.of(sources))
+    x = tokens(lengths)
+    whole = part(x, Layout.of(lengths), memory).split(lengths)
+    encoded = tokens(sources).split(sources)
+    for row, (own, result) in enumerate(zip(x.split(lengths), whole)):
+        source = encoded[row // 2]
+        visible = pattern.sees(torch.arange(len(own))[:, None], torch.arange(len(source)))
+        for i, keys in enumerate(visible):
+            alone = plain.make_memory(source[keys], Layout.of([int(keys.sum())]))
+            torch.testing.assert_close(result[i : i + 1], plain(own[i : i + 1], Layout.of([1]), alone))
+    last = part(
+        torch.cat([part_x[-1:] for part_x in x.split(lengths)]),
+        Layout.of([1] * 4, [n - 1 for n in lengths]),
+        memory,
+    )
+    torch.testing.assert_close(last, torch.stack([result[-1] for result in whole]))
+
+
+@torch.no_grad()
+def test_keys_and_values_may_come_from_different_inputs():
+    """As torch's MultiheadAttention(query, key, value) has them, with the same weights."""
+    torch.manual_seed(0)
+    part = CrossAttention(12, 3, qkv_bias=True, out_bias=True)
+    peer = nn.MultiheadAttention(12, 3, batch_first=True)
+    peer.in_proj_weight.copy_(torch.cat([part.q.weight, part.kv.weight]))
+    peer.in_proj_bias.copy_(torch.cat([part.q.bias.normal_(), part.kv.bias.normal_()]))
+    peer.out_proj.load_state_dict(part.out.state_dict())
+    queries, keys, values = torch.randn(5, 12), torch.randn(7, 12), torch.randn(7, 12)
+    expected, _ = peer(queries[None], keys[None], values[None])
+    memory = part.make_memory(keys, Layout.of([7]), values)
+    torch.testing.assert_close(part(queries, Layout.of([5]), memory), expected[0])
 
 
 # Views, sizes, initialisation -----------------------------------------------------------------------------

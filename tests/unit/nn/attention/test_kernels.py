@@ -12,7 +12,7 @@ from heedful.nn.attention.scores import AdditiveScore, ScaledDotScore
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 from heedful.nn.taps import Tap, capture, recording
-from heedful.nn.visibility import Visibility
+from heedful.nn.visibility import Blocks, Visibility, Window
 
 H, G, D_K, D_V = 6, 2, 5, 7
 KERNELS = ["explicit", "matmul", "sdpa"]
@@ -66,10 +66,10 @@ def views():
         "square": Visibility.of(square, square),
         "cross": Visibility.of(ragged, keys),
         "cached": Visibility.of(later, later.with_past, causal=True),
-        "window": Visibility.of(ragged, ragged, causal=True, window=2),
-        "block": Visibility.of(square, square, block=3),
-        "earlier block": Visibility.of(ragged, ragged, causal=True, block=2, earlier_blocks=1),
-        "cached block": Visibility.of(later, later.with_past, causal=True, block=3),
+        "window": Visibility.of(ragged, ragged, causal=True, pattern=Window(2)),
+        "block": Visibility.of(square, square, pattern=Blocks(3)),
+        "earlier block": Visibility.of(ragged, ragged, causal=True, pattern=Blocks(2, 1)),
+        "cached block": Visibility.of(later, later.with_past, causal=True, pattern=Blocks(3)),
         "strided": Visibility.of(ragged, Layout.of([2, 2, 1]), causal=True, key_stride=3),
         "allowed": Visibility.of(ragged, keys, allowed=allowed),
         "no keys": Visibility.of(ragged, Layout.of([0, 3, 0])),
