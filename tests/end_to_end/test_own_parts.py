@@ -1,4 +1,4 @@
-"""A recipe whose score, visible tokens, norm, mixer, objective, metric and task are a user's own."""
+"""A recipe whose score, visible tokens, norm, mixer, cell, objective, metric and task are a user's own."""
 
 import json
 
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from heedful.nn.attention.scores import ScoreFunction
+from heedful.nn.cells import Cell
 from heedful.nn.visibility import AttentionPattern
 from heedful.objectives.classification import class_logits
 from heedful.objectives.terms import Term
@@ -62,6 +63,17 @@ class Shift(nn.Module):
     def forward(self, x, layout, cache=None):
         rows = layout.pad(self.map(x))
         return layout.unpad(torch.cat([torch.zeros_like(rows[:, :1]), rows[:, :-1]], dim=1))
+
+
+class LeakyCell(Cell):
+    """h_t = (1 - rate) h_{t-1} + rate tanh(W x_t + b)."""
+
+    def __init__(self, d_in: int, d_hidden: int, rate: float) -> None:
+        super().__init__(d_in, d_hidden, 1)
+        self.rate = rate
+
+    def forward(self, projected, state):
+        return ((1 - self.rate) * state[0] + self.rate * projected.tanh(),)
 
 
 class Focal:
@@ -122,7 +134,7 @@ tokenizer: {subwords: {kind: word}}
 model:
   kind: encoder
   d_model: 12
-  n_layers: 2
+  n_layers: 3
   layer:
     mixer:
       kind: attention
@@ -131,7 +143,10 @@ model:
       visible: {kind: "own_parts:NotItself", distance: 1}
     channels: {d_ff: 16}
     norm: {kind: "own_parts:ScaleNorm"}
-  pattern: [{}, {mixer: {kind: "own_parts:Shift", bias: false}}]
+  pattern:
+    - {}
+    - mixer: {kind: "own_parts:Shift", bias: false}
+    - mixer: {kind: recurrent, cell: {kind: "own_parts:LeakyCell", rate: 0.5}}
   pooling: mean
   max_length: 16
 objective: {loss: {kind: "own_parts:Focal", gamma: 2.0}}

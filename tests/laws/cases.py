@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -283,19 +283,25 @@ MODELS: dict[str, dict[str, Any]] = {
         **_R,
         "decoder": "luong",
         "direction": "right-to-left",
-        "cell": "lstm",
+        "cell": {"kind": "lstm", "forget_bias": 0.5},
         "n_layers": 2,
         "attention": {"kind": "cosine", "key_strength": 2.0},
         "bridge": "copy",
         "input_feeding": True,
     },
     "luong, scaled": {**_ONE_WAY, "decoder": "luong", "cell": "rnn", "attention": "scaled-dot"},
+    "luong, dot in both directions": {**_R, "decoder": "luong", "attention": "dot"},
     "bahdanau, heads": {
         **_R,
         "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
     },
     "bahdanau, bias": {**_R, "attention": _BIASED},
-    "bahdanau, location": {**_R, "attention": _LOCATION, "n_layers": 2, "cell": "lstm"},
+    "bahdanau, location": {
+        **_R,
+        "attention": _LOCATION,
+        "n_layers": 2,
+        "cell": {"kind": "lstm", "forget_gate": False},
+    },
     "luong, location, fed": {
         **_ONE_WAY,
         "decoder": "luong",
@@ -444,7 +450,11 @@ MODELS: dict[str, dict[str, Any]] = {
         {
             "tie": False,
             "layer": {
-                "mixer": {"kind": "recurrent", "cell": "gru", "direction": "left-to-right"},
+                "mixer": {
+                    "kind": "recurrent",
+                    "cell": {"kind": "gru", "reset": "after"},
+                    "direction": "left-to-right",
+                },
                 "norm_placement": "post",
             },
         },
@@ -1158,6 +1168,7 @@ MIXERS: dict[str, Mixer] = {
     ),
     "rnn": _recurrence(ElmanCell),
     "lstm": _recurrence(LSTMCell),
+    "lstm without forget gate": _recurrence(partial(LSTMCell, forget_gate=False)),
     "gru": _recurrence(GRUCell),
     "gru, reset after": _recurrence(ResetAfterGRUCell),
     "stacked": _recurrence(_stacked),

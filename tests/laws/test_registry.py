@@ -48,7 +48,7 @@ from heedful.objectives.terms import Objective
 CONFIGS = [configuration(name) for name in MODELS] + [labelled_configuration(name) for name in LABELLED]
 FAMILIES = [*{type(config): None for config in CONFIGS}]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-ONCE = {"visible", "expert", "cross_attention"}
+ONCE = {"visible", "cell", "expert", "cross_attention"}
 """Sections of parts that occur elsewhere too: it is enough if one family has each of their options."""
 
 

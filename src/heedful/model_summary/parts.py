@@ -113,7 +113,7 @@ PARTS: dict[type[nn.Module], Part] = {
         ("v of the score",),
     ),
     BilinearScore: Part(None, {"key": ("W of the score", "d_k", "d_q")}, ("scores",)),
-    RecurrentAttention: Part("attention", products=("weighted sum",)),
+    RecurrentAttention: Part("attention", {"key": ("W_k", "2 d_h", "d_h")}, ("weighted sum",)),
     MultiHeadAdditiveAttention: Part(
         "attention with heads",
         {

@@ -13,7 +13,6 @@
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -21,6 +20,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from heedful.config import CustomSection, Section, by_kind
+from heedful.models.cells import CellConfig, LSTMConfig
 from heedful.models.positions import PositionsSection, RotaryConfig
 from heedful.models.sections import ACTIVATIONS, Activation, Positive, Rate, ScaledDotConfig, ScoreConfig
 from heedful.models.visible import AllConfig, VisibleConfig
@@ -28,7 +28,6 @@ from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.heads import HeadOptions
 from heedful.nn.attention.self_attention import SelfAttention
-from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell
 from heedful.nn.mixers import (
     Convolution,
     DepthwiseSeparableConvolution,
@@ -37,11 +36,6 @@ from heedful.nn.mixers import (
     PositionMLP,
 )
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
-
-CellName = Literal["rnn", "lstm", "gru"]
-
-CELLS: dict[str, Callable[[int, int], Cell]] = {"rnn": ElmanCell, "lstm": LSTMCell, "gru": GRUCell}
-"""Builders of recurrent cells with input width d_in and hidden width d_hidden."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +229,7 @@ class RecurrentMixerConfig(MixerSection):
     """
 
     kind: Literal["recurrent"] = "recurrent"
-    cell: CellName = "lstm"
+    cell: CellConfig = LSTMConfig()
     direction: Literal["left-to-right", "right-to-left", "both"] = "both"
 
     def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
@@ -246,7 +240,7 @@ class RecurrentMixerConfig(MixerSection):
 
     def build(self, sizes: StackSizes) -> RecurrentLayer:
         """Build the recurrence."""
-        cell = CELLS[self.cell]
+        cell = self.cell.build
         if sizes.causal or self.direction != "both":
             return Recurrence(
                 cell(sizes.d_model, sizes.d_model),

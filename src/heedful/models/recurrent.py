@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from heedful.config import Config, Section, by_kind
 from heedful.models.base import Model
-from heedful.models.mixers import CELLS, CellName
+from heedful.models.cells import CellConfig, GRUConfig, LSTMConfig
 from heedful.models.sections import (
     SCORES,
     AdditiveConfig,
@@ -187,14 +187,15 @@ class RecurrentConfig(Config):
     """Sizes and choices of a recurrent encoder-decoder.
 
     Args:
-        cell: kind of cell in all layers.
+        cell: cell of all layers.
         d_embedding, d_hidden: widths of embedded tokens and of states.
         n_layers: number of layers of the encoder, and of the decoder.
         direction: direction of the encoder; right-to-left is Sutskever's reversed source.
         decoder: bahdanau attends, then updates its state; luong updates, then attends; plain gets the source
             only through its initial state.
         attention: its score, or several heads; null: none, and a bahdanau decoder gets one fixed context at
-            every step.
+            every step. For the scores dot, scaled-dot and cosine, annotations of both directions are
+            projected to keys as wide as the states.
         bridge: initial state of the decoder: projected from the encoder's summary, copied from its final
             states, or zero.
         input_feeding: whether the cell also reads the previous readout.
@@ -207,7 +208,7 @@ class RecurrentConfig(Config):
     """
 
     kind: Literal["recurrent"] = "recurrent"
-    cell: CellName = "gru"
+    cell: CellConfig = GRUConfig()
     d_embedding: Positive = 620
     d_hidden: Positive = 1000
     n_layers: Layers = 1
@@ -235,12 +236,6 @@ class RecurrentConfig(Config):
             raise ValueError(
                 "direction=both is not supported without attention: only the encoder's final state is read, "
                 "and the left-to-right half would be unused; use left-to-right or right-to-left"
-            )
-        needs_equal_widths = isinstance(self.attention, DotConfig | ScaledDotConfig | CosineConfig)
-        if needs_equal_widths and self.d_annotation != self.d_hidden:
-            raise ValueError(
-                "this score needs annotations as wide as the states, but direction=both makes them twice as "
-                "wide; use another direction, or attention=bilinear or additive"
             )
         if self.bridge == "copy" and self.direction == "both":
             raise ValueError("bridge=copy does not support direction=both; use bridge=project")
@@ -282,7 +277,7 @@ PRESETS: dict[str, RecurrentConfig] = {
     "rnnsearch": RecurrentConfig(d_readout=500),
     "rnnencdec": RecurrentConfig(attention=None, direction="left-to-right", d_readout=500),
     "seq2seq": RecurrentConfig(
-        cell="lstm",
+        cell=LSTMConfig(),
         d_embedding=1000,
         n_layers=4,
         direction="right-to-left",
@@ -291,7 +286,7 @@ PRESETS: dict[str, RecurrentConfig] = {
         bridge="copy",
     ),
     "luong": RecurrentConfig(
-        cell="lstm",
+        cell=LSTMConfig(),
         d_embedding=1000,
         n_layers=4,
         direction="right-to-left",
@@ -302,7 +297,7 @@ PRESETS: dict[str, RecurrentConfig] = {
         dropout=0.2,
     ),
     "reverse-rnn": RecurrentConfig(
-        cell="lstm",
+        cell=LSTMConfig(),
         d_embedding=16,
         d_hidden=64,
         decoder="luong",
@@ -354,7 +349,7 @@ def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStac
     """Build ``n_layers`` of recurrence with outputs of width ``d_out``."""
 
     def recurrence(d_in: int, *, reverse: bool) -> Recurrence:
-        return Recurrence(CELLS[config.cell](d_in, config.d_hidden), reverse=reverse)
+        return Recurrence(config.cell.build(d_in, config.d_hidden), reverse=reverse)
 
     layers: list[RecurrentLayer] = []
     for d_in in [config.d_embedding] + [d_out] * (config.n_layers - 1):
@@ -373,7 +368,7 @@ def decoder(config: RecurrentConfig) -> AnyDecoder:
         stack = _stack(config, "left-to-right", config.d_hidden)
         return FixedContextDecoder(stack, _bridge(config, sum(stack.n_states)))
     widths = [config.d_embedding] + [config.d_hidden] * (config.n_layers - 1)
-    cells = [CELLS[config.cell](d_in, config.d_hidden) for d_in in widths]
+    cells = [config.cell.build(d_in, config.d_hidden) for d_in in widths]
     cell = cells[0] if len(cells) == 1 else StackedCell(cells, config.dropout)
     attention = _attention(config.attention, config.d_hidden, config.d_annotation)
     sizes = (config.d_hidden, config.d_embedding, attention.d_context, config.readout_width)
@@ -389,7 +384,9 @@ def _attention(config: Attention | None, d_state: int, d_annotation: int) -> Any
     if config is None:
         return FixedContext(d_state)
     if isinstance(config, ScoreSection):
-        return RecurrentAttention(config.build(d_state, d_annotation), d_annotation)
+        needs_equal_widths = isinstance(config, DotConfig | ScaledDotConfig | CosineConfig)
+        d_key = d_state if needs_equal_widths and d_annotation != d_state else None
+        return RecurrentAttention(config.build(d_state, d_key or d_annotation), d_annotation, d_key)
     assert isinstance(config, MultiHeadAttention)
     n_heads, location, scale = config.n_heads, None, None
     if isinstance(config, MultiResolutionAttention):

@@ -100,14 +100,14 @@ class ElmanCell(Cell):
 
 
 class LSTMCell(Cell):
-    """The LSTM with a forget gate (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
+    """The LSTM (Hochreiter and Schmidhuber 1997), with a forget gate (Gers et al. 2000) or without.
 
         i, f, o = sigmoid(W_{i,f,o} x_t + U_{i,f,o} h_{t-1} + b_{i,f,o})
         g = tanh(W_g x_t + U_g h_{t-1} + b_g)
         c_t = f * c_{t-1} + i * g,    h_t = o * tanh(c_t)
 
-    Gates are stored in the order i, f, g, o (torch's); the state is (h, c).
-    Parameters: 4 (d_h^2 + d_h d_x + d_h).
+    Gates are stored in the order i, f, g, o (torch's); the state is (h, c). Without a forget gate, f is 1.
+    Parameters: 4 (d_h^2 + d_h d_x + d_h), or 3 (d_h^2 + d_h d_x + d_h) without a forget gate.
 
     Errors in the lectures. S4 calls the forget gate the key addition of the LSTM: the cell of 1997 had none
     (c_t = c_{t-1} + i * g, the constant error carousel); Gers et al. added it in 2000. S4 also says that
@@ -117,22 +117,28 @@ class LSTMCell(Cell):
     Args:
         d_in: width of x_t.
         d_hidden: width of h_t and c_t.
+        forget_gate: whether it has a forget gate.
         forget_bias: initial value of b_f; 1 keeps the gates open, so that gradients do not vanish early in
             training (Gers et al. 2000; Jozefowicz et al. 2015).
     """
 
     n_states = 2
 
-    def __init__(self, d_in: int, d_hidden: int, forget_bias: float = 1.0) -> None:
-        super().__init__(d_in, d_hidden, 4)
-        self.recurrent = self._recurrent(4)
-        self.input.bias.data[d_hidden : 2 * d_hidden] = forget_bias
+    def __init__(
+        self, d_in: int, d_hidden: int, *, forget_gate: bool = True, forget_bias: float = 1.0
+    ) -> None:
+        n_gates = 4 if forget_gate else 3
+        super().__init__(d_in, d_hidden, n_gates)
+        self.n_gates, self.recurrent = n_gates, self._recurrent(n_gates)
+        if forget_gate:
+            self.input.bias.data[d_hidden : 2 * d_hidden] = forget_bias
 
     def forward(self, projected: Float[Tensor, "N d_projected"], state: CellState) -> CellState:
         """Run one step."""
         hidden, memory = state
-        i, f, g, o = _plus(projected, hidden, self.recurrent).chunk(4, dim=-1)
-        memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+        i, *f, g, o = _plus(projected, hidden, self.recurrent).chunk(self.n_gates, dim=-1)
+        kept = torch.sigmoid(f[0]) * memory if f else memory
+        memory = kept + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(memory), memory
 
 

@@ -23,7 +23,7 @@ _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "
 # Settings of these sections that may not differ; values of different metrics cannot be compared.
 _MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
 # Settings of ``training`` that affect the final weights after the last update.
-_OF_FINAL_WEIGHTS = ("average", "average_of")
+_OF_FINAL_WEIGHTS = ("average", "average_of", "keep_average")
 
 
 @contextmanager

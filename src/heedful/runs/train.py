@@ -144,7 +144,9 @@ def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -
     Averaging helps a training that has converged, and harms one that still improves.
     """
     settings, model = training.settings, training.module.model
-    if settings.average < 2 or not result.state.best or result.stop_reason == "signal":
+    if settings.average < 2 or settings.keep_average == "always":
+        return
+    if not result.state.best or result.stop_reason == "signal":
         return
     assert training.validate is not None
     model.eval()

@@ -43,6 +43,8 @@ class TrainingConfig(Config):
         clip_norm: the largest gradient norm; null: no clipping.
         average: number of checkpoints to average for the final weights; 0: no averaging.
         average_of: whether to average the ``last`` or the ``best`` checkpoints.
+        keep_average: whether the average becomes the final weights only ``if-better`` than the best
+            checkpoint in validation, or ``always``.
         log_every: updates between two records in ``metrics.jsonl`` (and TensorBoard).
     """
 
@@ -66,6 +68,7 @@ class TrainingConfig(Config):
     clip_norm: PositiveFloat | None = 1.0
     average: NonNegativeInt = 0
     average_of: Literal["last", "best"] = "last"
+    keep_average: Literal["if-better", "always"] = "if-better"
     log_every: PositiveInt = 1
 
     @model_validator(mode="after")

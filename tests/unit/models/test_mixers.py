@@ -87,7 +87,7 @@ def test_a_recurrence_has_the_cell_and_the_direction_asked_for(family, direction
 @every_family
 def test_by_default_it_is_an_lstm_in_both_directions(family):
     mixer = CONFIGS[family]("recurrent").layer.mixer
-    assert (mixer.cell, mixer.direction) == ("lstm", "both")
+    assert (mixer.cell.kind, mixer.direction) == ("lstm", "both")
 
 
 def test_each_direction_has_half_of_the_width():

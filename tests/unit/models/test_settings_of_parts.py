@@ -7,12 +7,13 @@ import pytest
 from torch import nn
 
 from heedful.models import sections
+from heedful.models.cells import CELLS, CellSection
 from heedful.models.mixers import MIXERS, CrossAttentionConfig, MixerSection, StackSizes
 from heedful.models.positions import POSITIONS, NoPositionsConfig, PositionsSection
 from heedful.models.sections import CHANNELS, NORMS, SCORES
 from heedful.models.stacks import StackConfig
 from heedful.models.visible import VISIBLE, VisibleSection
-from heedful.nn import experts, feedforward, mixers, norms, positions, recurrent, visibility
+from heedful.nn import cells, experts, feedforward, mixers, norms, positions, recurrent, visibility
 from heedful.nn.attention import scores
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
@@ -47,6 +48,9 @@ GIVEN = {
     "positions one-hot": {positions.OneHotPositions: "max_length"},
     "positions constant": {positions.ConstantPositions: "d scale"},
     "positions grid": {positions.GridPositions: "rows columns d before"},
+    "cell lstm": {cells.LSTMCell: "d_in d_hidden"},
+    "cell gru": {cells.GRUCell: "d_in d_hidden", cells.ResetAfterGRUCell: "d_in d_hidden"},
+    "cell rnn": {cells.ElmanCell: "d_in d_hidden"},
     "visible all": {type(None): ""},
     "visible window": {visibility.Window: ""},
     "visible blocks": {visibility.Blocks: ""},
@@ -88,6 +92,7 @@ SECTIONS = {
         "norm": NORMS,
         "channels": CHANNELS,
         "positions": POSITIONS,
+        "cell": CELLS,
         "visible": VISIBLE,
         "mixer": (*MIXERS, CrossAttentionConfig),
     }.items()
@@ -152,6 +157,8 @@ def build(section):
             return section.build(StackSizes(8, 5, causal=False, positions=NoPositionsConfig()))
         case VisibleSection():
             return section.build()
+        case CellSection():
+            return section.build(4, 5)
         case _:
             return section.build(8)
 
@@ -185,6 +192,7 @@ OTHER = {
     "visible": {"kind": "window", "size": 3},
     "activation": "silu",
     "gate": "top-k",
+    "reset": "after",
     "expert": "gated",
     "cell": "gru",
     "direction": "right-to-left",
@@ -215,6 +223,8 @@ def described(part):
         for name, value in vars(part).items()
         if isinstance(value, int | float | str | tuple | visibility.AttentionPattern)
     }
+    if isinstance(part, cells.LSTMCell):
+        attributes["initial bias"] = part.input.bias.tolist()
     weights = {
         name: weight.tolist() if weight.numel() == 1 else weight.shape
         for name, weight in part.named_parameters(recurse=False)

@@ -310,6 +310,20 @@ def test_any_score_can_be_passed(score):
         torch.testing.assert_close(context[n], alpha @ own)
 
 
+@torch.no_grad()
+def test_the_dot_product_with_projected_keys_is_the_bilinear_score():
+    """s · (W h) = sᵀ W h."""
+    projected = RecurrentAttention(DotScore(), D_A, D_H)
+    bilinear = RecurrentAttention(BilinearScore(D_H, D_A), D_A)
+    bilinear.score.key.weight.copy_(projected.key.weight)
+    source, queries = encoded(), torch.randn(3, D_H)
+    one, other = (each(queries, each.make_memory(source), None) for each in (projected, bilinear))
+    torch.testing.assert_close(one.weights, other.weights)
+    torch.testing.assert_close(one.context, other.context)
+    with pytest.raises(ValueError, match="expected d_k=7, got d_k=14"):
+        RecurrentAttention(BilinearScore(D_H, D_A), D_A, D_H)
+
+
 def test_memories_follow_their_sentences():
     source = encoded()
     attention = RecurrentAttention(BilinearScore(D_H, D_A), D_A)

@@ -105,7 +105,14 @@ def test_the_lstm_of_1997_is_the_limit_of_an_open_forget_gate():
         cell.input.bias[D_H : 2 * D_H] = 1e3
     x, (h, c) = torch.randn(N, D_X, dtype=torch.float64), state_of(cell)
     i, _, g, _ = (cell.project(x) + h @ cell.recurrent.weight.T).split(D_H, dim=-1)
-    torch.testing.assert_close(cell(cell.project(x), (h, c))[1], c + i.sigmoid() * g.tanh())
+    open_state = cell(cell.project(x), (h, c))
+    torch.testing.assert_close(open_state[1], c + i.sigmoid() * g.tanh())
+    without = LSTMCell(D_X, D_H, forget_gate=False).double()
+    assert sum(p.numel() for p in without.parameters()) == 3 * (D_H**2 + D_H * D_X + D_H)
+    kept = [*range(D_H), *range(2 * D_H, 4 * D_H)]
+    without.load_state_dict({name: weight[kept] for name, weight in cell.state_dict().items()})
+    for ours, theirs in zip(without(without.project(x), (h, c)), open_state, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_bahdanaus_gru_is_chos_with_the_update_gate_turned():

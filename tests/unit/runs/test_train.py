@@ -104,6 +104,17 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
     assert any(line.endswith("the run keeps the " + {"best": "best one"}.get(kept, kept)) for line in logged)
 
 
+def test_a_recipe_may_keep_the_average_whatever_validation_says(corpus, monkeypatch):
+    """It is not even validated: the three values are those of the updates."""
+    measured = iter([1.5, 1.0, 3.0])
+    monkeypatch.setattr(Translation, "validation_metrics", lambda self, terms: {"loss": next(measured)})
+    settings = recipe(max_updates=3, validate_every=1, average=2, keep_last=3, keep_average="always")
+    trained = train_run(settings, corpus / "run", device="cpu")
+    expected, _ = average([path_of(corpus / "run", n) / "model.safetensors" for n in (2, 3)])
+    final = load_file(trained.folder.weights)
+    assert all(torch.equal(final[name], tensor) for name, tensor in expected.items())
+
+
 # What is refused before any work ---------------------------------------------------------------------------
 
 

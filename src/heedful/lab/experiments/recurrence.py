@@ -16,6 +16,7 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
 from heedful.models import recurrent
+from heedful.models.cells import RNNConfig
 from heedful.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
 from heedful.models.sections import DotConfig
 from heedful.nn.attention.self_attention import SelfAttention
@@ -238,7 +239,7 @@ def model_of(setting: Setting, seed: int) -> RecurrentEncoderDecoder:
     parameters with and without attention have the same number and shapes.
     """
     config = RecurrentConfig(
-        cell="rnn",
+        cell=RNNConfig(),
         d_embedding=16,
         d_hidden=setting.d,
         direction="left-to-right",

@@ -16,6 +16,7 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, n_parameters, operations_behind, plain_stack, slope
 from heedful.models.base import Model
+from heedful.models.cells import LSTMConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.recurrent import decoder as recurrent_decoder
@@ -164,7 +165,7 @@ def measure_depth_by_source_length(size: Size, judged: str) -> Series:
 TYPES = 50
 CONFIGS: dict[str, RecurrentConfig | TransformerConfig] = {
     "LSTM with attention": RecurrentConfig(
-        cell="lstm", d_embedding=D, d_hidden=D, attention=AdditiveConfig(d_attention=D)
+        cell=LSTMConfig(), d_embedding=D, d_hidden=D, attention=AdditiveConfig(d_attention=D)
     ),
     "Transformer": ONE_LAYER,
 }

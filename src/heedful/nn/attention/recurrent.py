@@ -117,28 +117,33 @@ class RecurrentAttention(nn.Module):
     subclasses with one override ``initial_history`` and ``forward``.
 
     Args:
-        score: score function of decoder states (queries) and annotations (keys).
+        score: score function of decoder states (queries) and keys.
         d_annotation: width of h_i, and of the context.
+        d_key: width of the keys ``k_i = W_k h_i``, for scores that need keys as wide as the states; None: the
+            keys are the annotations.
 
     Raises:
         ValueError: the score takes keys of another width.
     """
 
-    def __init__(self, score: ScoreFunction, d_annotation: int) -> None:
+    def __init__(self, score: ScoreFunction, d_annotation: int, d_key: int | None = None) -> None:
         super().__init__()
-        score.check_widths(d_annotation)
-        self.score, self.d_context = score, d_annotation
+        self.score, self.d_context, self.d_key = score, d_annotation, d_key or d_annotation
+        score.check_widths(self.d_key)
+        self.key = None if d_key is None else nn.Linear(d_annotation, d_key, bias=False)
+        if self.key is not None:
+            nn.init.xavier_uniform_(self.key.weight)
 
     def make_memory(self, encoded: EncoderOutput) -> Annotations:
         """Pad the annotations and prepare the keys, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
-        keys = layout.pad(self.score.prepare(annotations))
+        keys = layout.pad(self.score.prepare(annotations if self.key is None else self.key(annotations)))
         masked = None if layout.is_rectangular else ~layout.real[:, None]
         return Annotations(layout.pad(annotations), keys, masked)
 
     def check_query(self, d_query: int) -> None:
         """Raise ValueError if the score takes queries of another width; decoders call it once."""
-        self.score.check_widths(self.d_context, d_query)
+        self.score.check_widths(self.d_key, d_query)
 
     def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return the initial history of B hypotheses."""
