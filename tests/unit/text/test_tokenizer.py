@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from heedful.errors import DataError
 from heedful.text.configuration import BpeConfig, PreprocessingConfig, TokenizerConfig, WordConfig
+from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import NO_WORD
 from heedful.text.training import train_tokenizer
 
 # Text that would have the trainers learn the spellings of specials and bytes, if they could.
@@ -187,7 +187,11 @@ def test_the_pieces_of_a_word_spell_it(name, text):
         spelled[number] = spelled.get(number, b"") + found.model.pieces[i]
     nothing = spelled.pop(NO_WORD, b"")
     assert nothing.decode().strip() == ""
-    assert [spelled[k].decode().strip() for k in range(len(spelled))] == text.split()
+    words = [spelled[k].decode().strip() for k in range(len(spelled))]
+    assert words == found.split_words(ids)[0]
+    assert "".join(words) == "".join(text.split())
+    if "日本" not in text:
+        assert words == text.split()
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "word"])

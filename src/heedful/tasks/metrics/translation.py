@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
-from heedful.tasks.metrics.words import language_without_spaces
+from heedful.text.scripts import language_without_spaces
 from heedful.typing import JsonObject
 
 References = Sequence[str | Sequence[str]]
