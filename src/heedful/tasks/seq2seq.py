@@ -109,12 +109,14 @@ class ValidationConfig(Config):
 
 
 class LanguageConfig(schema.EvaluationConfig):
-    """The language of what is written, for BLEU.
+    """The language of what is written, for BLEU and TER.
 
     Args:
-        language: if words are not separated by spaces, or hardly (Korean): sacreBLEU splits Chinese (``zh``),
-            Thai, Lao, Khmer, Burmese and Tibetan into characters, Japanese and Korean by a tokeniser that has
-            to be installed with it (``pip install 'sacrebleu[ja]'`` or ``'sacrebleu[ko]'``).
+        language: selects the tokeniser of BLEU: Chinese (``zh``) has its own, as have Japanese and Korean
+            (``pip install 'heedful[japanese]'`` or ``'heedful[korean]'``); Thai, Lao, Khmer, Burmese and
+            Tibetan are split into characters. null: that of the references if their script has no spaces
+            between words (characters for Japanese if its tokeniser is not installed), else sacreBLEU's
+            ``13a``.
     """
 
     language: Language | None = None

@@ -1,12 +1,14 @@
 """Metrics of translation and other text generation with references, computed with sacrebleu.
 
 BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) are computed on plain,
-detokenised text, with sacrebleu's signatures (Post 2018). BLEU on tokenised text depends on the tokeniser and
-is not comparable with these: it is reported as "tokenised BLEU".
+detokenised text, with sacrebleu's signatures (Post 2018). BLEU and TER count words; in languages without
+spaces between words they count what a tokeniser of the language finds, or characters. BLEU on tokenised text
+depends on the tokeniser and is not comparable with these: it is reported as "tokenised BLEU".
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -14,7 +16,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
-from heedful.text.scripts import language_without_spaces
+from heedful.text.scripts import language_without_spaces, segments
 from heedful.typing import JsonObject
 
 References = Sequence[str | Sequence[str]]
@@ -27,7 +29,10 @@ Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my", "bo"]
 _BY_CHARACTERS = ("th", "lo", "km", "my", "bo")
 """Languages without spaces between words for which sacreBLEU has no tokeniser; split into characters."""
 
-_INSTALLED = ("ja", "ko")
+_TOKENISERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", **dict.fromkeys(_BY_CHARACTERS, "char")}
+"""sacreBLEU's tokenisers of languages; ``13a`` for others."""
+
+_EXTRAS = {"ja": "heedful[japanese]", "ko": "heedful[korean]"}
 """Languages whose tokeniser is an extra of sacreBLEU; its own error message names ``ja`` for both."""
 
 
@@ -43,9 +48,11 @@ def translation_scores(
     Args:
         hypotheses: one text per input.
         references: one or more references per hypothesis.
-        language: code of the target language. For BLEU, Chinese, Japanese and Korean (zh, ja, ko) have their
-            own tokenisers, and Thai, Lao, Khmer, Burmese and Tibetan (th, lo, km, my, bo) are split into
-            characters; the signature shows it.
+        language: code of the target language; None: `language_without_spaces` of the references. For BLEU,
+            Chinese, Japanese and Korean (zh, ja, ko) have their own tokenisers, and Thai, Lao, Khmer, Burmese
+            and Tibetan (th, lo, km, my, bo) are split into characters, as is Japanese if its tokeniser is not
+            installed and ``language`` is None. TER counts Chinese and Japanese characters, and those of the
+            other five with their marks. The signatures show it.
         lowercase: whether BLEU and chrF ignore case (TER always does, as usual).
 
     Returns:
@@ -56,23 +63,25 @@ def translation_scores(
             tokeniser of the language is not installed.
     """
     streams = _streams(hypotheses, references)
-    bleu, chrf, ter = _bleu(language, lowercase), CHRF(lowercase=lowercase), TER()
+    bleu, chrf = _bleu(bleu_tokeniser(language, _texts(streams)), lowercase), CHRF(lowercase=lowercase)
     return {
         "BLEU": _bleu_score("BLEU", bleu, hypotheses, streams),
         "chrF": _score(chrf, hypotheses, streams),
-        "TER": _ter_score(ter, hypotheses, streams),
+        "TER": _ter_score(language or language_without_spaces(_texts(streams)), hypotheses, streams),
     }
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A function that tokenises text for tokenised BLEU, and its name in the signature."""
+    """A function that tokenises text before it is scored, and its name in the signature."""
 
     name: str
     function: Callable[[str], str]
 
 
 NO_PREPARATION = Preparation("none", lambda text: text)
+SEGMENTS = Preparation("segments", lambda text: " ".join(segments(text)))
+"""Characters in scripts without spaces between words, and words in others."""
 
 
 def tokenised_bleu(
@@ -101,15 +110,9 @@ def tokenised_bleu(
         RequestError: as in `translation_scores`.
     """
     streams = _streams(hypotheses, references)
-    prepared_hypotheses = [preparation.function(text) for text in hypotheses]
-    prepared_streams = [
-        [None if text is None else preparation.function(text) for text in stream] for stream in streams
-    ]
     metric = BLEU(lowercase=lowercase, tokenize="none", force=True, smooth_method="none")
-    score = _bleu_score("tokenised BLEU", metric, prepared_hypotheses, prepared_streams)
-    return Score(
-        score.name, score.value, f"prep:{preparation.name}|{score.signature}", score.details, score.counts
-    )
+    score = _bleu_score("tokenised BLEU", metric, *_prepared(preparation, hypotheses, streams))
+    return replace(score, signature=f"prep:{preparation.name}|{score.signature}")
 
 
 def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
@@ -151,7 +154,8 @@ def sentence_scores(
         RequestError: as in `translation_scores`.
     """
     rows = _rows(hypotheses, references)
-    bleu, chrf = _bleu(language, lowercase, effective_order=True), CHRF(lowercase=lowercase)
+    tokeniser = bleu_tokeniser(language, (text for row in rows for text in row))
+    bleu, chrf = _bleu(tokeniser, lowercase, effective_order=True), CHRF(lowercase=lowercase)
     pairs = zip(hypotheses, rows, strict=True)
     return [
         {"BLEU": _bounded(bleu.sentence_score(text, row).score), "chrF": chrf.sentence_score(text, row).score}
@@ -172,7 +176,8 @@ def quick_scores(
         RequestError: as in `translation_scores`.
     """
     streams = _streams(hypotheses, references)
-    metrics: JsonObject = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
+    bleu = _bleu(bleu_tokeniser(language, _texts(streams)), lowercase)
+    metrics: JsonObject = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
     return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
 
 
@@ -182,21 +187,37 @@ def check_language(language: str | None) -> None:
     Raises:
         RequestError: it is not.
     """
-    _bleu(language, lowercase=False)
+    _bleu(bleu_tokeniser(language, ()), lowercase=False)
+
+
+def bleu_tokeniser(language: str | None, references: Iterable[str]) -> str:
+    """Return the name of sacreBLEU's tokeniser for a language; if that is None, for that of the references.
+
+    The language of references is only detected if their script has no spaces between words; Japanese is split
+    into characters if its tokeniser is not installed.
+    """
+    if language:
+        return _TOKENISERS.get(language, "13a")
+    detected = language_without_spaces(references)
+    if detected == "ja" and not all(map(find_spec, ("MeCab", "ipadic"))):
+        return "char"
+    return _TOKENISERS.get(detected or "", "13a")
 
 
 def reference_notes(references: Iterable[str], language: str | None) -> list[str]:
-    """Return warnings about references whose BLEU is wrong or not comparable.
+    """Return notes on how BLEU is computed, and on references whose BLEU is not comparable.
 
     The references may have no spaces between words while no language is set, or may be tokenised: most of
     those that end with a period have a space before it, and these are at least a tenth of all.
     """
     texts, notes = list(references), []
     if not language and (code := language_without_spaces(texts)):
+        tokeniser = bleu_tokeniser(None, texts)
+        extra = _EXTRAS.get(code) if tokeniser == "char" else None
+        install = f", and pip install '{extra}' provides one that finds words" if extra else ""
         notes.append(
-            f"the references have no spaces between words (they look like {code}), and BLEU counts words: "
-            f"set evaluation.language={code} (heedful evaluate RUN --evaluation language={code}), "
-            "or read chrF"
+            f"the references have no spaces between words (they look like {code}): BLEU uses sacreBLEU's "
+            f"tokeniser {tokeniser}; evaluation.language selects another one{install}"
         )
     n_with_period = sum(text.endswith(".") for text in texts)
     n_spaced = sum(text.endswith(" .") for text in texts)
@@ -208,23 +229,17 @@ def reference_notes(references: Iterable[str], language: str | None) -> list[str
     return notes
 
 
-def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
-    tokenize = "char" if language in _BY_CHARACTERS else None
+def _bleu(tokeniser: str, lowercase: bool, effective_order: bool = False) -> BLEU:
     try:
         # force: `reference_notes` warns about tokenised text once; sacrebleu would at each validation.
-        return BLEU(
-            lowercase=lowercase,
-            force=True,
-            tokenize=tokenize,
-            trg_lang=language or "",
-            effective_order=effective_order,
-        )
+        return BLEU(lowercase=lowercase, force=True, tokenize=tokeniser, effective_order=effective_order)
     except RuntimeError as error:
-        if language not in _INSTALLED:
+        language = tokeniser.partition("-")[0]
+        if language not in _EXTRAS:
             raise
         raise RequestError(
             f"evaluation.language={language}: the tokeniser that BLEU needs is not installed; install it by "
-            f"pip install 'sacrebleu[{language}]'"
+            f"pip install '{_EXTRAS[language]}'"
         ) from error
 
 
@@ -269,8 +284,32 @@ def _bounded(score: float) -> float:
     return min(float(score), 100.0)
 
 
-def _ter_score(metric: TER, hypotheses: Sequence[str], streams: Streams) -> Score:
-    result = metric.corpus_score(hypotheses, streams)
+def _ter_score(language: str | None, hypotheses: Sequence[str], streams: Streams) -> Score:
+    """Compute TER.
+
+    sacreBLEU's TER splits Chinese and Japanese (if it also normalises); texts in other scripts without spaces
+    are split beforehand.
+    """
+    is_asian = language in ("zh", "ja")
+    metric = TER(normalized=is_asian, asian_support=is_asian)
+    preparation = SEGMENTS if language in _BY_CHARACTERS else NO_PREPARATION
+    result = metric.corpus_score(*_prepared(preparation, hypotheses, streams))
     details = {"edits": float(result.num_edits), "mean_reference_length": float(result.ref_length)}
-    signature = metric.get_signature().format()
+    prefix = "" if preparation is NO_PREPARATION else f"prep:{preparation.name}|"
+    signature = prefix + metric.get_signature().format()
     return Score(result.name, float(result.score), signature, details, {"sentences": len(hypotheses)})
+
+
+def _texts(streams: Streams) -> Iterator[str]:
+    """Yield all references."""
+    return (text for stream in streams for text in stream if text is not None)
+
+
+def _prepared(
+    preparation: Preparation, hypotheses: Sequence[str], streams: Streams
+) -> tuple[list[str], Streams]:
+    """Apply a preparation to hypotheses and references."""
+    prepare = preparation.function
+    return [prepare(text) for text in hypotheses], [
+        [None if text is None else prepare(text) for text in stream] for stream in streams
+    ]
