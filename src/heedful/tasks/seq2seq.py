@@ -358,7 +358,7 @@ def reference_likelihood(
     texts, target_ids, tokenizer = references.texts, references.ids, references.tokenizer
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     likelihoods: list[tuple[Likelihood, Likelihood | None]] = []
-    spells = tokenizer.decodes_exactly(target_ids)
+    spells = tokenizer.decodes_exactly(texts, target_ids)
     for start in range(0, len(order), FORCED_BATCH):
         indices = order[start : start + FORCED_BATCH]
         sources, targets = get_sources(indices), [target_ids[i] for i in indices]

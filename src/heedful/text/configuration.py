@@ -51,6 +51,11 @@ class PreprocessingConfig(Config):
         """Whether `apply` returns every text unchanged."""
         return not self.lowercase and self.moses is None and self.normalization == "none"
 
+    @property
+    def keeps_composed_text(self) -> bool:
+        """Whether `apply` returns every text that is in NFC unchanged."""
+        return not self.lowercase and self.moses is None and self.normalization != "nfkc"
+
     def apply(self, text: str) -> str:
         """Return the text as the subword model receives it.
 
@@ -73,6 +78,19 @@ class PreprocessingConfig(Config):
 
     def _normalised(self, text: str) -> str:
         return text if self.normalization == "none" else normalised(text, self.normalization)
+
+
+class ComposingPreprocessingConfig(PreprocessingConfig):
+    """Text pre-processing before subword segmentation, in this order: Unicode form, case, Moses.
+
+    The default form is for tasks that need not return a text byte for byte: in NFC, ``é`` is one character,
+    although some systems write it as two. Text that is in NFC, as most is, stays as it is.
+
+    Args:
+        normalization: the Unicode normalization form.
+    """
+
+    normalization: Form = "nfc"
 
 
 class _Merging(Config):

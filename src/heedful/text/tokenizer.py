@@ -78,12 +78,20 @@ class Tokenizer:
     @property
     def is_lossless_without_unknown(self) -> bool:
         """Whether ids without ``<unk>`` decode to exactly the text that was encoded."""
-        lossy = {"word", "wordpiece", "sentencepiece"}
-        return self.model.config.kind not in lossy and self.preprocessing.is_faithful
+        return self._keeps_spaces and self.preprocessing.is_faithful
 
-    def decodes_exactly(self, batch: Sequence[Sequence[int]]) -> bool:
-        """Whether the ids of a batch of texts decode to exactly these texts."""
-        return self.is_lossless_without_unknown and not any(self.specials.unknown in ids for ids in batch)
+    def decodes_exactly(self, texts: Sequence[str], batch: Sequence[Sequence[int]]) -> bool:
+        """Whether the ids of each of these texts decode to exactly that text."""
+        if not self._keeps_spaces or any(self.specials.unknown in ids for ids in batch):
+            return False
+        preprocessing = self.preprocessing
+        return preprocessing.is_faithful or (
+            preprocessing.keeps_composed_text and all(preprocessing.apply(text) == text for text in texts)
+        )
+
+    @property
+    def _keeps_spaces(self) -> bool:
+        return self.model.config.kind not in ("word", "wordpiece", "sentencepiece")
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to natural text. Special tokens add nothing.
@@ -168,8 +176,14 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of `content`, in hexadecimal."""
-        return json_sha256(self.content)
+        """The SHA-256 of `content`, in hexadecimal; the same with and without NFC.
+
+        Text in NFC, as most is, gets the same ids from both, so measures per token are comparable.
+        """
+        preprocessing = self.preprocessing
+        if preprocessing.normalization == "nfc":
+            preprocessing = preprocessing.model_copy(update={"normalization": "none"})
+        return json_sha256(self.with_preprocessing(preprocessing).content)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file atomically: format, version, SHA-256 and content.

@@ -128,6 +128,7 @@ def _inversions(classes):
 @pytest.mark.parametrize("changes", [{"lowercase": True}, {"moses": "de"}, {"normalization": "nfc"}])
 def test_whatever_changes_text_is_not_faithful(changes):
     assert not PreprocessingConfig(**changes).is_faithful
+    assert PreprocessingConfig(**changes).keeps_composed_text == ("normalization" in changes)
 
 
 @pytest.mark.parametrize(

@@ -294,8 +294,26 @@ def test_spells_is_true_if_ids_restore_the_texts(case, spells):
     config = BpeConfig(kind="bpe", vocab_size=300, byte_fallback=False)
     tokenizer = train_tokenizer(config, ["The old cat sat."] * 9, PreprocessingConfig(lowercase=case))
     texts = ["The cat.", "the old cat"]
-    assert tokenizer.decodes_exactly(tokenizer.encode_batch(texts)) == spells
+    assert tokenizer.decodes_exactly(texts, tokenizer.encode_batch(texts)) == spells
     strange = [*texts, "Das \u00e4ltere"]  # with a letter that it never saw
-    assert not tokenizer.decodes_exactly(tokenizer.encode_batch(strange))
+    assert not tokenizer.decodes_exactly(strange, tokenizer.encode_batch(strange))
     words = train_tokenizer(WordConfig(kind="word"), texts)
-    assert not words.decodes_exactly(words.encode_batch(texts))
+    assert not words.decodes_exactly(texts, words.encode_batch(texts))
+
+
+def test_text_that_is_composed_is_the_same_with_and_without_nfc():
+    texts = ["A café.", "Cafe\u0301"]
+    config = BpeConfig(kind="bpe", merges=20)
+    plain, composing = (
+        train_tokenizer(config, texts[:1] * 3, PreprocessingConfig(normalization=form))
+        for form in ("none", "nfc")
+    )
+    assert composing.encode(texts[0]) == plain.encode(texts[0])
+    assert composing.encode(texts[1]) == plain.encode("Café") != plain.encode(texts[1])
+    assert composing.fingerprint == plain.fingerprint
+    assert composing.content != plain.content
+    other = plain.with_preprocessing(PreprocessingConfig(normalization="nfkc"))
+    assert other.fingerprint != plain.fingerprint
+    for text in texts:
+        ids = [composing.encode(text)]
+        assert composing.decodes_exactly([text], ids) == (composing.decode(ids[0]) == text)

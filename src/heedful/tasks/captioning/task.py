@@ -134,7 +134,7 @@ class CaptioningRecipe(Seq2SeqRecipe):
     task: CaptioningConfig
     data: DataConfig
     augmentation: Augmentation = Augmentation()
-    tokenizer: schema.Tokenization
+    tokenizer: schema.ComposingTokenization
     model: CaptionerConfig
     objective: schema.TokenObjectiveConfig = schema.TokenObjectiveConfig()
     pretrained: PretrainedConfig = PretrainedConfig()

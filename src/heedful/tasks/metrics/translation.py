@@ -4,18 +4,22 @@ BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) a
 detokenised text, with sacrebleu's signatures (Post 2018). BLEU and TER count words; in languages without
 spaces between words they count what a tokeniser of the language finds, or characters. BLEU on tokenised text
 depends on the tokeniser and is not comparable with these: it is reported as "tokenised BLEU".
+
+Runs generate composed text (NFC). If a reference is not composed, all texts are brought to NFC before they
+are compared, and the signatures begin with ``form:nfc``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.text.normalisation import normalised
 from heedful.text.scripts import language_without_spaces, segments
 from heedful.typing import JsonObject
 
@@ -62,12 +66,12 @@ def translation_scores(
         RequestError: there are no texts, unequal numbers of references, a text without a reference, or the
             tokeniser of the language is not installed.
     """
-    streams = _streams(hypotheses, references)
-    bleu, chrf = _bleu(bleu_tokeniser(language, _texts(streams)), lowercase), CHRF(lowercase=lowercase)
+    texts = _Texts.of(hypotheses, references)
+    bleu, chrf = _bleu(bleu_tokeniser(language, texts.references), lowercase), CHRF(lowercase=lowercase)
     return {
-        "BLEU": _bleu_score("BLEU", bleu, hypotheses, streams),
-        "chrF": _score(chrf, hypotheses, streams),
-        "TER": _ter_score(language or language_without_spaces(_texts(streams)), hypotheses, streams),
+        "BLEU": _bleu_score("BLEU", bleu, texts),
+        "chrF": _score(chrf, texts),
+        "TER": _ter_score(language or language_without_spaces(texts.references), texts),
     }
 
 
@@ -109,10 +113,9 @@ def tokenised_bleu(
     Raises:
         RequestError: as in `translation_scores`.
     """
-    streams = _streams(hypotheses, references)
+    texts = _Texts.of(hypotheses, references).prepared(preparation)
     metric = BLEU(lowercase=lowercase, tokenize="none", force=True, smooth_method="none")
-    score = _bleu_score("tokenised BLEU", metric, *_prepared(preparation, hypotheses, streams))
-    return replace(score, signature=f"prep:{preparation.name}|{score.signature}")
+    return _bleu_score("tokenised BLEU", metric, texts)
 
 
 def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
@@ -126,15 +129,16 @@ def exact_match(hypotheses: Sequence[str], references: References, *, lowercase:
     Raises:
         RequestError: as in `translation_scores`.
     """
-    rows = _rows(hypotheses, references)
+    texts = _Texts.of(hypotheses, references)
+    rows = texts.rows
     if lowercase:
-        hypotheses, rows = [t.lower() for t in hypotheses], [[t.lower() for t in row] for row in rows]
-    equal = sum(text in row for text, row in zip(hypotheses, rows, strict=True))
+        texts = texts.changed(str.lower)
+    equal = sum(text in row for text, row in zip(texts.hypotheses, texts.rows, strict=True))
     n_references = {len(row) for row in rows}
     references_setting = (
         "" if n_references == {1} else f"nrefs:{n_references.pop() if len(n_references) == 1 else 'var'}|"
     )
-    signature = f"{references_setting}case:{'lc' if lowercase else 'mixed'}"
+    signature = f"{texts.prefix}{references_setting}case:{'lc' if lowercase else 'mixed'}"
     return Score("exact match", equal / len(rows), signature, {}, {"sentences": len(rows), "equal": equal})
 
 
@@ -153,10 +157,10 @@ def sentence_scores(
     Raises:
         RequestError: as in `translation_scores`.
     """
-    rows = _rows(hypotheses, references)
-    tokeniser = bleu_tokeniser(language, (text for row in rows for text in row))
+    texts = _Texts.of(hypotheses, references)
+    tokeniser = bleu_tokeniser(language, texts.references)
     bleu, chrf = _bleu(tokeniser, lowercase, effective_order=True), CHRF(lowercase=lowercase)
-    pairs = zip(hypotheses, rows, strict=True)
+    pairs = zip(texts.hypotheses, texts.rows, strict=True)
     return [
         {"BLEU": _bounded(bleu.sentence_score(text, row).score), "chrF": chrf.sentence_score(text, row).score}
         for text, row in pairs
@@ -175,10 +179,11 @@ def quick_scores(
     Raises:
         RequestError: as in `translation_scores`.
     """
-    streams = _streams(hypotheses, references)
-    bleu = _bleu(bleu_tokeniser(language, _texts(streams)), lowercase)
+    texts = _Texts.of(hypotheses, references)
+    bleu = _bleu(bleu_tokeniser(language, texts.references), lowercase)
     metrics: JsonObject = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
-    return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
+    corpus = texts.hypotheses, texts.streams
+    return {name: _bounded(m.corpus_score(*corpus).score) for name, m in metrics.items()}
 
 
 def check_language(language: str | None) -> None:
@@ -243,40 +248,70 @@ def _bleu(tokeniser: str, lowercase: bool, effective_order: bool = False) -> BLE
         ) from error
 
 
-def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:
-    """Return the references of each hypothesis as a list."""
-    check_lengths(hypotheses, references, "hypotheses", "references")
-    rows = [[row] if isinstance(row, str) else list(row) for row in references]
-    for number, row in enumerate(rows, 1):
-        if not row:
-            raise RequestError(f"hypothesis {number} has no reference")
-    return rows
+@dataclass(frozen=True)
+class _Texts:
+    """Hypotheses with the references of each, and what was done to them, for the signatures."""
+
+    hypotheses: list[str]
+    rows: list[list[str]]
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, hypotheses: Sequence[str], references: References) -> Self:
+        """Return the texts, in NFC if a reference is not.
+
+        Raises:
+            RequestError: as in `translation_scores`.
+        """
+        check_lengths(hypotheses, references, "hypotheses", "references")
+        rows = [[row] if isinstance(row, str) else list(row) for row in references]
+        for number, row in enumerate(rows, 1):
+            if not row:
+                raise RequestError(f"hypothesis {number} has no reference")
+        texts = cls(list(hypotheses), rows)
+        composed = texts.changed(lambda text: normalised(text, "nfc"), "form:nfc|")
+        return texts if composed.rows == rows else composed
+
+    @property
+    def references(self) -> Iterator[str]:
+        """All references."""
+        return (text for row in self.rows for text in row)
+
+    @property
+    def streams(self) -> Streams:
+        """The first references of all hypotheses, then the second, and so on; None if missing."""
+        return [list(stream) for stream in zip_longest(*self.rows)]
+
+    def changed(self, function: Callable[[str], str], prefix: str = "") -> Self:
+        """Return the texts after a function was applied to each."""
+        rows = [[function(text) for text in row] for row in self.rows]
+        return type(self)([function(text) for text in self.hypotheses], rows, prefix + self.prefix)
+
+    def prepared(self, preparation: Preparation) -> Self:
+        """Return the prepared texts."""
+        return self.changed(preparation.function, f"prep:{preparation.name}|")
 
 
-def _streams(hypotheses: Sequence[str], references: References) -> Streams:
-    """Return the first references of all hypotheses, then the second, and so on; None if missing."""
-    return [list(stream) for stream in zip_longest(*_rows(hypotheses, references))]
+def _score(metric: BLEU | CHRF | TER, texts: _Texts) -> Score:
+    result = metric.corpus_score(texts.hypotheses, texts.streams)
+    signature = texts.prefix + metric.get_signature().format()
+    return Score(result.name, result.score, signature, counts={"sentences": len(texts.rows)})
 
 
-def _score(metric: BLEU | CHRF | TER, hypotheses: Sequence[str], streams: Streams) -> Score:
-    result = metric.corpus_score(hypotheses, streams)
-    signature = metric.get_signature().format()
-    return Score(result.name, result.score, signature, counts={"sentences": len(hypotheses)})
-
-
-def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Streams) -> Score:
-    result = metric.corpus_score(hypotheses, streams)
+def _bleu_score(name: str, metric: BLEU, texts: _Texts) -> Score:
+    result = metric.corpus_score(texts.hypotheses, texts.streams)
     details = {
         "precisions": [float(p) for p in result.precisions],
         "brevity_penalty": float(result.bp),
         "length_ratio": float(result.ratio),
     }
     counts = {
-        "sentences": len(hypotheses),
+        "sentences": len(texts.rows),
         "hypothesis_tokens": int(result.sys_len),
         "reference_tokens": int(result.ref_len),
     }
-    return Score(name, _bounded(result.score), metric.get_signature().format(), details, counts)
+    signature = texts.prefix + metric.get_signature().format()
+    return Score(name, _bounded(result.score), signature, details, counts)
 
 
 def _bounded(score: float) -> float:
@@ -284,7 +319,7 @@ def _bounded(score: float) -> float:
     return min(float(score), 100.0)
 
 
-def _ter_score(language: str | None, hypotheses: Sequence[str], streams: Streams) -> Score:
+def _ter_score(language: str | None, texts: _Texts) -> Score:
     """Compute TER.
 
     sacreBLEU's TER splits Chinese and Japanese (if it also normalises); texts in other scripts without spaces
@@ -292,24 +327,8 @@ def _ter_score(language: str | None, hypotheses: Sequence[str], streams: Streams
     """
     is_asian = language in ("zh", "ja")
     metric = TER(normalized=is_asian, asian_support=is_asian)
-    preparation = SEGMENTS if language in _BY_CHARACTERS else NO_PREPARATION
-    result = metric.corpus_score(*_prepared(preparation, hypotheses, streams))
+    texts = texts.prepared(SEGMENTS) if language in _BY_CHARACTERS else texts
+    result = metric.corpus_score(texts.hypotheses, texts.streams)
     details = {"edits": float(result.num_edits), "mean_reference_length": float(result.ref_length)}
-    prefix = "" if preparation is NO_PREPARATION else f"prep:{preparation.name}|"
-    signature = prefix + metric.get_signature().format()
-    return Score(result.name, float(result.score), signature, details, {"sentences": len(hypotheses)})
-
-
-def _texts(streams: Streams) -> Iterator[str]:
-    """Yield all references."""
-    return (text for stream in streams for text in stream if text is not None)
-
-
-def _prepared(
-    preparation: Preparation, hypotheses: Sequence[str], streams: Streams
-) -> tuple[list[str], Streams]:
-    """Apply a preparation to hypotheses and references."""
-    prepare = preparation.function
-    return [prepare(text) for text in hypotheses], [
-        [None if text is None else prepare(text) for text in stream] for stream in streams
-    ]
+    signature = texts.prefix + metric.get_signature().format()
+    return Score(result.name, float(result.score), signature, details, {"sentences": len(texts.rows)})

@@ -86,3 +86,8 @@ def test_answers_in_a_script_without_spaces_are_compared_by_characters():
     assert token_f1("東京都", "東京") == pytest.approx(0.8)
     assert token_f1("大阪", "東京") == 0
     assert is_exact("東京 都", "東京都")
+
+
+def test_answers_are_compared_in_nfc():
+    assert is_exact("cafe\u0301", "caf\u00e9")
+    assert token_f1("か\u3099く", "がく") == 1

@@ -1,6 +1,7 @@
 import math
 from collections import Counter
 from importlib.util import find_spec
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -321,3 +322,17 @@ def test_tokenised_references_get_a_note_and_no_warning_of_another_library(caplo
     quick_scores(tokenised * 150, tokenised * 150)
     translation_scores(tokenised * 150, tokenised * 150)
     assert not caplog.records
+
+
+def test_decomposed_references_are_compared_in_nfc():
+    composed = ["Ein schöner Café-Besuch in Zürich.", "Über den Fluß."]
+    decomposed = [normalize("NFD", text) for text in composed]
+    for references in (decomposed, [composed[0], decomposed[1]]):
+        scores = [*translation_scores(composed, references).values(), exact_match(composed, references)]
+        assert [score.value for score in scores] == pytest.approx([100, 100, 0, 1])
+        assert {score.signature.partition("|")[0] for score in scores} == {"form:nfc"}
+        assert quick_scores(composed, references) == pytest.approx({"bleu": 100, "chrf": 100})
+    # Otherwise the texts are those that sacreBLEU itself would compare.
+    scores = translation_scores(decomposed, composed)
+    assert scores["BLEU"].value == pytest.approx(corpus_bleu(decomposed, [composed], force=True).score)
+    assert scores["BLEU"].signature.startswith("nrefs:")
