@@ -45,6 +45,7 @@ from heedful.tasks.model_input import (
 )
 from heedful.tasks.prediction import Prediction
 from heedful.text.merge_dropout import MergeDropout
+from heedful.text.normalisation import Lowercase
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
@@ -154,8 +155,8 @@ class Seq2SeqTask(Task):
 
     @property
     @abstractmethod
-    def lowercase(self) -> bool:
-        """Whether generated texts have no upper case; metrics then ignore case."""
+    def lowercase(self) -> Lowercase:
+        """Whether generated texts have no upper case, or by which rules; metrics then ignore case."""
 
     def augmenter(self) -> Augmenter | None:
         """Return what changes training batches in every epoch, for `batches`; None: nothing."""

@@ -61,7 +61,7 @@ from heedful.tasks.seq2seq import (
 )
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.configuration import ComposingPreprocessingConfig, PreprocessingConfig, TokenizerConfig
-from heedful.text.normalisation import tokenise_for_bleu
+from heedful.text.normalisation import Lowercase, tokenise_for_bleu
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts
 from heedful.text.training import train_shared, train_tokenizer
@@ -320,7 +320,7 @@ class Translation(Seq2SeqTask):
         return Columns(COLUMNS, (SOURCE,), training=training, extra=(ALIGNMENT,))
 
     @property
-    def lowercase(self) -> bool:
+    def lowercase(self) -> Lowercase:
         """Whether the recipe's tokenizer of the target is lower case."""
         return self.recipe.tokenizer.target.lowercase
 

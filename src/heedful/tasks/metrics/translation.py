@@ -19,7 +19,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
-from heedful.text.normalisation import normalised
+from heedful.text.normalisation import Lowercase, lowercased, normalised
 from heedful.text.scripts import language_without_spaces, segments
 from heedful.typing import JsonObject
 
@@ -45,7 +45,7 @@ def translation_scores(
     references: References,
     *,
     language: str | None = None,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> dict[str, Score]:
     """Compute BLEU, chrF and TER of a corpus of detokenised text.
 
@@ -57,7 +57,8 @@ def translation_scores(
             and Tibetan (th, lo, km, my, bo) are split into characters, as is Japanese if its tokeniser is not
             installed and ``language`` is None. TER counts Chinese and Japanese characters, and those of the
             other five with their marks. The signatures show it.
-        lowercase: whether BLEU and chrF ignore case (TER always does, as usual).
+        lowercase: whether BLEU and chrF ignore case (TER always does, as usual), or the language by whose
+            rules.
 
     Returns:
         ``{"BLEU": ..., "chrF": ..., "TER": ...}``; for TER, lower is better.
@@ -66,8 +67,8 @@ def translation_scores(
         RequestError: there are no texts, unequal numbers of references, a text without a reference, or the
             tokeniser of the language is not installed.
     """
-    texts = _Texts.of(hypotheses, references)
-    bleu, chrf = _bleu(bleu_tokeniser(language, texts.references), lowercase), CHRF(lowercase=lowercase)
+    texts = _Texts.of(hypotheses, references, lowercase)
+    bleu, chrf = _bleu(bleu_tokeniser(language, texts.references), lowercase), CHRF(lowercase=bool(lowercase))
     return {
         "BLEU": _bleu_score("BLEU", bleu, texts),
         "chrF": _score(chrf, texts),
@@ -93,7 +94,7 @@ def tokenised_bleu(
     references: References,
     *,
     preparation: Preparation = NO_PREPARATION,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> Score:
     """Compute BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).
 
@@ -108,28 +109,28 @@ def tokenised_bleu(
         hypotheses: tokenised text, or plain text with a ``preparation``.
         references: as in `translation_scores`, in the same form as the hypotheses.
         preparation: applied to every hypothesis and reference first (normalise, tokenise, lowercase).
-        lowercase: whether to ignore case.
+        lowercase: whether to ignore case, or the language by whose rules.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
-    texts = _Texts.of(hypotheses, references).prepared(preparation)
-    metric = BLEU(lowercase=lowercase, tokenize="none", force=True, smooth_method="none")
+    texts = _Texts.of(hypotheses, references, lowercase).prepared(preparation)
+    metric = BLEU(lowercase=bool(lowercase), tokenize="none", force=True, smooth_method="none")
     return _bleu_score("tokenised BLEU", metric, texts)
 
 
-def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
+def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: Lowercase = False) -> Score:
     """Compute the share of texts that are equal to one of their references.
 
     Args:
         hypotheses: one text per input.
         references: one or more references per text.
-        lowercase: whether to ignore case.
+        lowercase: whether to ignore case, or the language by whose rules.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
-    texts = _Texts.of(hypotheses, references)
+    texts = _Texts.of(hypotheses, references, lowercase)
     rows = texts.rows
     if lowercase:
         texts = texts.changed(str.lower)
@@ -147,7 +148,7 @@ def sentence_scores(
     references: References,
     *,
     language: str | None = None,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> list[dict[str, float]]:
     """Compute BLEU and chrF of each sentence: ``[{"BLEU": ..., "chrF": ...}, ...]``.
 
@@ -157,9 +158,9 @@ def sentence_scores(
     Raises:
         RequestError: as in `translation_scores`.
     """
-    texts = _Texts.of(hypotheses, references)
+    texts = _Texts.of(hypotheses, references, lowercase)
     tokeniser = bleu_tokeniser(language, texts.references)
-    bleu, chrf = _bleu(tokeniser, lowercase, effective_order=True), CHRF(lowercase=lowercase)
+    bleu, chrf = _bleu(tokeniser, lowercase, effective_order=True), CHRF(lowercase=bool(lowercase))
     pairs = zip(texts.hypotheses, texts.rows, strict=True)
     return [
         {"BLEU": _bounded(bleu.sentence_score(text, row).score), "chrF": chrf.sentence_score(text, row).score}
@@ -172,16 +173,16 @@ def quick_scores(
     references: References,
     *,
     language: str | None = None,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> dict[str, float]:
     """Compute corpus BLEU and chrF as plain numbers, ``{"bleu": ..., "chrf": ...}``, for validation.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
-    texts = _Texts.of(hypotheses, references)
+    texts = _Texts.of(hypotheses, references, lowercase)
     bleu = _bleu(bleu_tokeniser(language, texts.references), lowercase)
-    metrics: JsonObject = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+    metrics: JsonObject = {"bleu": bleu, "chrf": CHRF(lowercase=bool(lowercase))}
     corpus = texts.hypotheses, texts.streams
     return {name: _bounded(m.corpus_score(*corpus).score) for name, m in metrics.items()}
 
@@ -234,10 +235,12 @@ def reference_notes(references: Iterable[str], language: str | None) -> list[str
     return notes
 
 
-def _bleu(tokeniser: str, lowercase: bool, effective_order: bool = False) -> BLEU:
+def _bleu(tokeniser: str, lowercase: Lowercase, effective_order: bool = False) -> BLEU:
     try:
         # force: `reference_notes` warns about tokenised text once; sacrebleu would at each validation.
-        return BLEU(lowercase=lowercase, force=True, tokenize=tokeniser, effective_order=effective_order)
+        return BLEU(
+            lowercase=bool(lowercase), force=True, tokenize=tokeniser, effective_order=effective_order
+        )
     except RuntimeError as error:
         language = tokeniser.partition("-")[0]
         if language not in _EXTRAS:
@@ -257,8 +260,8 @@ class _Texts:
     prefix: str = ""
 
     @classmethod
-    def of(cls, hypotheses: Sequence[str], references: References) -> Self:
-        """Return the texts, in NFC if a reference is not.
+    def of(cls, hypotheses: Sequence[str], references: References, lowercase: Lowercase = False) -> Self:
+        """Return the texts, in NFC if a reference is not, and lowercase if that depends on the language.
 
         Raises:
             RequestError: as in `translation_scores`.
@@ -270,7 +273,10 @@ class _Texts:
                 raise RequestError(f"hypothesis {number} has no reference")
         texts = cls(list(hypotheses), rows)
         composed = texts.changed(lambda text: normalised(text, "nfc"), "form:nfc|")
-        return texts if composed.rows == rows else composed
+        texts = texts if composed.rows == rows else composed
+        if isinstance(lowercase, bool):
+            return texts
+        return texts.changed(lambda text: lowercased(text, lowercase), f"lowercase:{lowercase}|")
 
     @property
     def references(self) -> Iterator[str]:

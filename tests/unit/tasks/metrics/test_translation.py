@@ -336,3 +336,12 @@ def test_decomposed_references_are_compared_in_nfc():
     scores = translation_scores(decomposed, composed)
     assert scores["BLEU"].value == pytest.approx(corpus_bleu(decomposed, [composed], force=True).score)
     assert scores["BLEU"].signature.startswith("nrefs:")
+
+
+def test_case_is_ignored_by_the_rules_of_the_language():
+    lower, upper = ["ısparta ve ığdır ile istanbul çok uzak"], ["Isparta ve IĞDIR ile İstanbul çok uzak"]
+    scores = [*translation_scores(lower, upper, lowercase="tr").values()]
+    scores.append(exact_match(lower, upper, lowercase="tr"))
+    assert [score.value for score in scores] == pytest.approx([100, 100, 0, 1])
+    assert {score.signature.partition("|")[0] for score in scores} == {"lowercase:tr"}
+    assert translation_scores(lower, upper, lowercase=True)["BLEU"].value < 100
