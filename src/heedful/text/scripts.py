@@ -13,6 +13,9 @@ import regex
 NO_WORD = -1
 """The word index of what is in no word: white space and special tokens."""
 
+JOINERS = "\u200c\u200d"
+"""Zero-width characters within words of Persian, Sinhala and others, and within emoji."""
+
 SYLLABLE_SCRIPTS = ("Tibetan",)
 """Scripts without spaces between words in which a mark separates syllables."""
 

@@ -8,12 +8,11 @@ normalised to NFKC and lower case. For ASCII texts, the words are the tokens of 
 import regex
 
 from heedful.text.normalisation import normalised
-from heedful.text.scripts import LETTER_SCRIPTS, characters_of
+from heedful.text.scripts import JOINERS, LETTER_SCRIPTS, characters_of
 
 _SPACELESS = characters_of(LETTER_SCRIPTS)
-_JOINERS = r"\u200c\u200d"  # occur within words of Persian, Sinhala and others
 _WORD = regex.compile(
-    rf"[\p{{L}}&&[{_SPACELESS}]]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}{_JOINERS}]--[\p{{L}}&&[{_SPACELESS}]]]+",
+    rf"[\p{{L}}&&[{_SPACELESS}]]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}{JOINERS}]--[\p{{L}}&&[{_SPACELESS}]]]+",
     regex.VERSION1,
 )
 
