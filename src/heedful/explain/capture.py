@@ -32,7 +32,7 @@ from heedful.nn.taps import capture
 from heedful.runs.run import Run
 from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets
 from heedful.tasks.prediction import Prediction, TaskInput
-from heedful.text.tokenizer import NO_WORD
+from heedful.text.scripts import NO_WORD
 from heedful.typing import JsonObject
 
 LIMIT = 2**30

@@ -17,7 +17,10 @@ from heedful.explain.attention_sites import KINDS
 from heedful.explain.drawing.matrix import Numbers, on_grid
 from heedful.explain.explanation import AttentionMap, BestHead, Explanation
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
-from heedful.text.tokenizer import NO_WORD
+from heedful.text.scripts import NO_WORD, has_script_without_spaces
+
+PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
+"""What is added to the title of a matrix between words of such a script."""
 
 N_STRONGEST = 3
 """Maximum number of weights shown per row."""
@@ -44,11 +47,14 @@ class AttentionMatrix:
     def to_words(self) -> "AttentionMatrix":
         """Return the matrix between words (`heedful.explain.alignment.word_alignment`).
 
-        Tokens that belong to no word remain separate.
+        Tokens that belong to no word remain separate. The title says so if words are pieces
+        (`heedful.text.scripts`).
         """
         rows, columns = words_of(self.queries)[1], words_of(self.keys)[1]
         weights = merge_subwords(self.weights, columns, rows)
-        return AttentionMatrix(word_axis(self.queries), word_axis(self.keys), weights, self.title)
+        surface = "".join((*self.queries.surface, *self.keys.surface))
+        note = PIECES_ARE_WORDS if has_script_without_spaces(surface) else ""
+        return AttentionMatrix(word_axis(self.queries), word_axis(self.keys), weights, self.title + note)
 
     def strongest(self, n: int = N_STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
         """Return, for each row, its token and the tokens with the largest weights."""

@@ -247,7 +247,7 @@ def write_byte_bpe(
         RequestError: if the tokenizer is of another kind, or changes text before encoding.
     """
     config = tokenizer.model.config
-    if not tokenizer.preprocessing.is_faithful:
+    if not tokenizer.preprocessing.keeps_composed_text:
         raise RequestError("tokenizer.text: GPT-2 does not support changes of the text before it is encoded")
     if config.kind not in ("byte-bpe", "byte"):
         raise RequestError(

@@ -137,7 +137,8 @@ def read_head(
 def model_sections(tokenizer: Tokenizer, config: Config) -> JsonObject:
     """Return the sections ``tokenizer`` and ``model`` of a recipe for an imported model."""
     subwords = tokenizer.model.config.model_dump(mode="json")
-    return {"tokenizer": {"subwords": subwords}, "model": config.model_dump(mode="json")}
+    text = tokenizer.preprocessing.model_dump(mode="json")
+    return {"tokenizer": {"subwords": subwords, "text": text}, "model": config.model_dump(mode="json")}
 
 
 def write_head(run: Run) -> JsonObject:

@@ -229,7 +229,7 @@ def _write_tokenizers(run: Run, longest: int) -> tuple[dict[str, str | bytes], s
         }
     except RequestError as error:
         return files, f"the tokenizers cannot be exported, so transformers needs ids as input ({error})"
-    if processor.source.fingerprint == processor.target.fingerprint:
+    if processor.source.content == processor.target.content:
         return files | files_by_side[SOURCE], "AutoTokenizer encodes both sides with the same ids as heedful"
     files |= {
         f"{side}/{name}": content

@@ -25,6 +25,7 @@ from tokenizers import Tokenizer as Library
 from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings, indented
 from heedful.text.configuration import PreprocessingConfig
+from heedful.text.normalisation import DOTTED_I
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import (
     CONTINUES,
@@ -211,7 +212,9 @@ def _normalizers(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
     form = forms[config.normalization]
     if not config.lowercase:
         return form
-    return [*form, normalizers.Replace(Regex(_LAST_SIGMA), "ς"), normalizers.Lowercase(), *form]
+    replacements = ((Regex(_LAST_SIGMA), "ς"), *(() if config.lowercase is True else DOTTED_I))
+    steps = [normalizers.Replace(*replacement) for replacement in replacements]
+    return [*form, *steps, normalizers.Lowercase(), *form]
 
 
 def _decoders(model: SubwordModel) -> list[decoders.Decoder]:

@@ -235,7 +235,7 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
             f"tokenizer.subwords.kind={config.kind}: BERT's tokenizer is a WordPiece; "
             "only wordpiece can be exported"
         )
-    if not tokenizer.preprocessing.is_faithful:
+    if not tokenizer.preprocessing.keeps_composed_text:
         raise RequestError(
             "tokenizer.text: changes of the text are not supported by BERT; use tokenizer.subwords.cleaning "
             "instead"

@@ -25,7 +25,7 @@ from heedful.models.stacks import DecoderConfig, StackConfig
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.plugins import is_reference
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.configuration import ComposingPreprocessingConfig, PreprocessingConfig, TokenizerConfig
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import (
     CosineConfig,
@@ -193,6 +193,16 @@ class Tokenization(Config):
 
     subwords: TokenizerConfig
     text: PreprocessingConfig = PreprocessingConfig()
+
+
+class ComposingTokenization(Tokenization):
+    """Tokenizer of tasks with one kind of text: the subword model and the text preprocessing.
+
+    Args:
+        text: lower-casing, Moses tokenisation, normalisation (NFC by default).
+    """
+
+    text: ComposingPreprocessingConfig = ComposingPreprocessingConfig()
 
 
 ALWAYS: Literal["always"] = "always"

@@ -36,10 +36,10 @@ from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.generation.generator import CHUNK
 from heedful.tasks.prediction import Prediction
-from heedful.text.normalisation import normalised
+from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import NO_WORD, Tokenizer
-from heedful.text.words import surface_words
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import surface_words, with_original_words
 
 SOURCE, TARGET, PREFIX, INPUT = "source", "target", "prefix", "input"
 """Names of axes. Encoder-decoder models: the encoder input, the decoder output, and the decoder input (the
@@ -301,23 +301,8 @@ def text_axis(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = (
         segment_words, word_indices = surface_words(tokenizer, segment)
         end = word_indices[-1]  # the end token, which `surface_words` appends to the words
         words += [NO_WORD if index == end else len(surface) + index for index in word_indices[:-1]]
-        surface += _with_unknown_words(segment_words[:end], next(remaining_texts))
+        surface += with_original_words(segment_words[:end], next(remaining_texts))
     return Axis(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
-
-
-def _with_unknown_words(words: Sequence[str], text: str) -> list[str]:
-    """Return the words with each ``<unk>`` replaced by the original word.
-
-    If the other words do not match the text, return them unchanged.
-    """
-    unknown, text_words = SPECIALS.names[SPECIALS.unknown], text.split()[: len(words)]
-    pairs = list(zip(words, text_words, strict=False))
-    if len(text_words) < len(words) or any(
-        a != unknown and normalised(a, "nfkc").casefold() != normalised(b, "nfkc").casefold()
-        for a, b in pairs
-    ):
-        return list(words)
-    return [word if label == unknown else label for label, word in pairs]
 
 
 def words_axis(

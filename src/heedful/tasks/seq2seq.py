@@ -45,6 +45,7 @@ from heedful.tasks.model_input import (
 )
 from heedful.tasks.prediction import Prediction
 from heedful.text.merge_dropout import MergeDropout
+from heedful.text.normalisation import Lowercase
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
@@ -109,12 +110,14 @@ class ValidationConfig(Config):
 
 
 class LanguageConfig(schema.EvaluationConfig):
-    """The language of what is written, for BLEU.
+    """The language of what is written, for BLEU and TER.
 
     Args:
-        language: if words are not separated by spaces, or hardly (Korean): sacreBLEU splits Chinese (``zh``),
-            Thai, Lao, Khmer, Burmese and Tibetan into characters, Japanese and Korean by a tokeniser that has
-            to be installed with it (``pip install 'sacrebleu[ja]'`` or ``'sacrebleu[ko]'``).
+        language: selects the tokeniser of BLEU: Chinese (``zh``) has its own, as have Japanese and Korean
+            (``pip install 'heedful[japanese]'`` or ``'heedful[korean]'``); Thai, Lao, Khmer, Burmese and
+            Tibetan are split into characters. null: that of the references if their script has no spaces
+            between words (characters for Japanese if its tokeniser is not installed), else sacreBLEU's
+            ``13a``.
     """
 
     language: Language | None = None
@@ -152,8 +155,8 @@ class Seq2SeqTask(Task):
 
     @property
     @abstractmethod
-    def lowercase(self) -> bool:
-        """Whether generated texts have no upper case; metrics then ignore case."""
+    def lowercase(self) -> Lowercase:
+        """Whether generated texts have no upper case, or by which rules; metrics then ignore case."""
 
     def augmenter(self) -> Augmenter | None:
         """Return what changes training batches in every epoch, for `batches`; None: nothing."""
@@ -356,7 +359,7 @@ def reference_likelihood(
     texts, target_ids, tokenizer = references.texts, references.ids, references.tokenizer
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     likelihoods: list[tuple[Likelihood, Likelihood | None]] = []
-    spells = tokenizer.decodes_exactly(target_ids)
+    spells = tokenizer.decodes_exactly(texts, target_ids)
     for start in range(0, len(order), FORCED_BATCH):
         indices = order[start : start + FORCED_BATCH]
         sources, targets = get_sources(indices), [target_ids[i] for i in indices]

@@ -91,7 +91,7 @@ class TextRecipe(schema.Recipe):
     """
 
     data: DataConfig
-    tokenizer: schema.Tokenization
+    tokenizer: schema.ComposingTokenization
     model: AnyReader
     pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
     validation: schema.NoValidationConfig = schema.NoValidationConfig()

@@ -60,8 +60,8 @@ from heedful.tasks.seq2seq import (
     subword_dropout,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
-from heedful.text.normalisation import tokenise_for_bleu
+from heedful.text.configuration import ComposingPreprocessingConfig, PreprocessingConfig, TokenizerConfig
+from heedful.text.normalisation import Lowercase, tokenise_for_bleu
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts
 from heedful.text.training import train_shared, train_tokenizer
@@ -95,13 +95,13 @@ class Tokenization(Config):
     Args:
         subwords: which model, and how large.
         shared: one model for both sides, which three-way tying needs; or one for each.
-        source, target: lower-casing, Moses tokenisation, normalisation.
+        source, target: lower-casing, Moses tokenisation, normalisation (NFC by default).
     """
 
     subwords: TokenizerConfig
     shared: bool = True
-    source: PreprocessingConfig = PreprocessingConfig()
-    target: PreprocessingConfig = PreprocessingConfig()
+    source: ComposingPreprocessingConfig = ComposingPreprocessingConfig()
+    target: ComposingPreprocessingConfig = ComposingPreprocessingConfig()
 
 
 class ObjectiveConfig(schema.TokenObjectiveConfig):
@@ -320,7 +320,7 @@ class Translation(Seq2SeqTask):
         return Columns(COLUMNS, (SOURCE,), training=training, extra=(ALIGNMENT,))
 
     @property
-    def lowercase(self) -> bool:
+    def lowercase(self) -> Lowercase:
         """Whether the recipe's tokenizer of the target is lower case."""
         return self.recipe.tokenizer.target.lowercase
 

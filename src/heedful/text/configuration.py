@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.text.normalisation import Form, moses, normalised, require_rules
+from heedful.text.normalisation import Form, Lowercase, lowercased, moses, normalised, require_rules
 
 Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
 Count = Annotated[int, Field(gt=0)]
@@ -25,13 +25,14 @@ class PreprocessingConfig(Config):
     """Text pre-processing before subword segmentation, in this order: Unicode form, case, Moses.
 
     Args:
-        lowercase: whether to lowercase the text.
+        lowercase: whether to lowercase the text; ``tr`` or ``az``: by the rules of Turkish or Azerbaijani, in
+            which ``I`` becomes ``ı`` and ``İ`` becomes ``i``.
         moses: the language (``de``) of the Moses tokenizer's rules; null: no Moses tokenization.
         normalization: the Unicode normalization form.
         aggressive_hyphens: whether Moses also splits at hyphens: ``a-b`` becomes ``a @-@ b``.
     """
 
-    lowercase: bool = False
+    lowercase: Lowercase = False
     moses: Language | None = None
     normalization: Form = "none"
     aggressive_hyphens: bool = False
@@ -51,6 +52,11 @@ class PreprocessingConfig(Config):
         """Whether `apply` returns every text unchanged."""
         return not self.lowercase and self.moses is None and self.normalization == "none"
 
+    @property
+    def keeps_composed_text(self) -> bool:
+        """Whether `apply` returns every text that is in NFC unchanged."""
+        return not self.lowercase and self.moses is None and self.normalization != "nfkc"
+
     def apply(self, text: str) -> str:
         """Return the text as the subword model receives it.
 
@@ -60,7 +66,7 @@ class PreprocessingConfig(Config):
         text = self._normalised(text)
         if self.lowercase:
             # Lowercasing can leave a sequence that has a composed form.
-            text = self._normalised(text.lower())
+            text = self._normalised(lowercased(text, self.lowercase))
         return moses(self.moses).tokenise(text, self.aggressive_hyphens) if self.moses else text
 
     def undo(self, text: str) -> str:
@@ -73,6 +79,19 @@ class PreprocessingConfig(Config):
 
     def _normalised(self, text: str) -> str:
         return text if self.normalization == "none" else normalised(text, self.normalization)
+
+
+class ComposingPreprocessingConfig(PreprocessingConfig):
+    """Text pre-processing before subword segmentation, in this order: Unicode form, case, Moses.
+
+    The default form is for tasks that need not return a text byte for byte: in NFC, ``é`` is one character,
+    although some systems write it as two. Text that is in NFC, as most is, stays as it is.
+
+    Args:
+        normalization: the Unicode normalization form.
+    """
+
+    normalization: Form = "nfc"
 
 
 class _Merging(Config):

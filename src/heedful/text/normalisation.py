@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 Form = Literal["none", "nfc", "nfkc"]
 
+Lowercase = bool | Literal["tr", "az"]
+"""Whether to lowercase text, or the language by whose rules."""
+
+DOTTED_I = (("I\u0307", "i"), ("\u0130", "i"), ("I", "\u0131"))
+"""Replacements, in this order, before text in Turkish or Azerbaijani is lowercased (Unicode's SpecialCasing).
+
+The capital letter of ``i`` has a dot, and that of ``ı`` has none.
+"""
+
 HYPHEN = "@-@"
 """Moses' marker for a hyphen at which it split a word."""
 
@@ -122,6 +131,14 @@ def _in_order(run: str, form: Literal["NFD", "NFKD"]) -> str:
         for combining_class in sorted(by_class):
             ordered += by_class[combining_class]
     return "".join(ordered)
+
+
+def lowercased(text: str, rules: Lowercase = True) -> str:
+    """Lowercase a text by the rules of a language; False: return it unchanged."""
+    if rules in ("tr", "az"):
+        for upper, lower in DOTTED_I:
+            text = text.replace(upper, lower)
+    return text.lower() if rules else text
 
 
 def tokenise_for_bleu(

@@ -13,11 +13,11 @@ from heedful.errors import DamagedError, RequestError
 from heedful.files import json_sha256, parse_json, require_end, write_text
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig, WordConfig
 from heedful.text.normalisation import refuse_surrogates
+from heedful.text.scripts import segments, words_of_pieces
 from heedful.text.specials import SPECIALS, Specials
 from heedful.text.subwords import SubwordModel, build, words_of
 from heedful.typing import JsonObject
 
-NO_WORD = -1
 FORMAT, VERSION = "heedful-tokenizer", 1
 _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 
@@ -78,12 +78,20 @@ class Tokenizer:
     @property
     def is_lossless_without_unknown(self) -> bool:
         """Whether ids without ``<unk>`` decode to exactly the text that was encoded."""
-        lossy = {"word", "wordpiece", "sentencepiece"}
-        return self.model.config.kind not in lossy and self.preprocessing.is_faithful
+        return self._keeps_spaces and self.preprocessing.is_faithful
 
-    def decodes_exactly(self, batch: Sequence[Sequence[int]]) -> bool:
-        """Whether the ids of a batch of texts decode to exactly these texts."""
-        return self.is_lossless_without_unknown and not any(self.specials.unknown in ids for ids in batch)
+    def decodes_exactly(self, texts: Sequence[str], batch: Sequence[Sequence[int]]) -> bool:
+        """Whether the ids of each of these texts decode to exactly that text."""
+        if not self._keeps_spaces or any(self.specials.unknown in ids for ids in batch):
+            return False
+        preprocessing = self.preprocessing
+        return preprocessing.is_faithful or (
+            preprocessing.keeps_composed_text and all(preprocessing.apply(text) == text for text in texts)
+        )
+
+    @property
+    def _keeps_spaces(self) -> bool:
+        return self.model.config.kind not in ("word", "wordpiece", "sentencepiece")
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to natural text. Special tokens add nothing.
@@ -93,10 +101,7 @@ class Tokenizer:
         return self.preprocessing.undo(self.surface(ids))
 
     def surface(self, ids: Sequence[int]) -> str:
-        """Decode ids without undoing pre-processing: Moses tokens stay separate.
-
-        The words that `words` numbers are ``surface(ids).split()``.
-        """
+        """Decode ids without undoing pre-processing: Moses tokens stay separate."""
         return b"".join(self._pieces(ids)).decode("utf-8", "replace")
 
     def token_bytes(self, ids: Sequence[int], *, is_continuation: bool) -> list[bytes]:
@@ -126,32 +131,35 @@ class Tokenizer:
         return ids_by_word
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        """Return for each id the index of its word in ``surface(ids).split()``.
+        """Return for each id the index of its word among those of `split_words`."""
+        return self.split_words(ids)[1]
 
-        This is the word of the id's first character that is not white space; `NO_WORD` (-1) for special
-        tokens and for white space only.
+    def split_words(self, ids: Sequence[int]) -> tuple[list[str], list[int]]:
+        """Return the words of ``surface(ids)``, and for each id the index of its word.
+
+        Words are separated by white space; in scripts without spaces, each piece is a word
+        (`heedful.text.scripts`). The index is `NO_WORD` (-1) for special tokens and for white space only.
         """
-        pieces = self._pieces(ids)
-        word_of_byte = _word_of_each_byte(b"".join(pieces))
-        word_indices, start = [], 0
-        for piece in pieces:
-            piece_words = word_of_byte[start : start + len(piece)]
-            word_indices.append(next((index for index in piece_words if index != NO_WORD), NO_WORD))
-            start += len(piece)
-        return word_indices
+        return words_of_pieces(self._pieces(ids))
 
     def unknown_rate(self, ids: Sequence[int]) -> float:
         """Compute the share of ``<unk>`` among the ids; 0 if there are no ids."""
         return sum(i == self.specials.unknown for i in ids) / max(len(ids), 1)
 
     def unknown_words(self, text: str) -> list[str]:
-        """Return the pre-processed words of a text whose encoding contains ``<unk>``."""
-        words = words_of(self.model.config, self.preprocessing.apply(text))
-        return [
-            word
-            for word, ids in zip(words, self.model.encode(words), strict=True)
-            if self.specials.unknown in ids
-        ]
+        """Return the pre-processed words of a text whose encoding contains ``<unk>``.
+
+        In scripts without spaces, these are the characters that are unknown (with kind ``word``, whole words
+        as everywhere).
+        """
+        unknown = self._with_unknown(words_of(self.model.config, self.preprocessing.apply(text)))
+        if isinstance(self.model.config, WordConfig):
+            return unknown
+        return [part for word in unknown for part in self._with_unknown(segments(word)) or [word]]
+
+    def _with_unknown(self, words: list[str]) -> list[str]:
+        encoded = zip(words, self.model.encode(words), strict=True)
+        return [word for word, ids in encoded if self.specials.unknown in ids]
 
     def with_preprocessing(self, preprocessing: PreprocessingConfig) -> "Tokenizer":
         """Return a tokenizer with other pre-processing and the same subword model."""
@@ -168,8 +176,14 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of `content`, in hexadecimal."""
-        return json_sha256(self.content)
+        """The SHA-256 of `content`, in hexadecimal; the same with and without NFC.
+
+        Text in NFC, as most is, gets the same ids from both, so measures per token are comparable.
+        """
+        preprocessing = self.preprocessing
+        if preprocessing.normalization == "nfc":
+            preprocessing = preprocessing.model_copy(update={"normalization": "none"})
+        return json_sha256(self.with_preprocessing(preprocessing).content)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file atomically: format, version, SHA-256 and content.
@@ -228,18 +242,6 @@ class EncodedTexts:
     def encode(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Self:
         """Encode the texts."""
         return cls(tokenizer, texts, tokenizer.encode_batch(texts))
-
-
-def _word_of_each_byte(text: bytes) -> list[int]:
-    """Return for each byte the index of its whitespace-separated word, or `NO_WORD`."""
-    word_indices: list[int] = []
-    word, inside = NO_WORD, False
-    for character in text.decode("utf-8", "surrogateescape"):
-        is_space = character.isspace()
-        word += not is_space and not inside
-        inside = not is_space
-        word_indices += [NO_WORD if is_space else word] * len(character.encode("utf-8", "surrogateescape"))
-    return word_indices
 
 
 def _read_record(path: Path) -> JsonObject:

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from heedful.text.tokenizer import NO_WORD, Tokenizer
+from heedful.text.normalisation import normalised
+from heedful.text.scripts import NO_WORD, characters, has_script_without_spaces, segments
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]
 """The start and end (exclusive) of a span of characters."""
@@ -48,7 +51,8 @@ class IdsWithSpans:
 
     Args:
         ids: the ids of all words.
-        spans: the characters of each id; its whole word if they cannot be determined.
+        spans: the characters of each id, in the text as it was given; its whole word if they cannot be
+            determined.
     """
 
     ids: list[int]
@@ -74,18 +78,70 @@ def encode_with_spans(tokenizer: Tokenizer, text: str) -> IdsWithSpans:
 def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
     """Return the span of characters of a word that each of its ids covers.
 
-    Pre-processing, unknown pieces and normalisation may change the length of a word; then every id covers
-    the whole word.
+    If pre-processing changes the length of a word, an id covers all characters (with their marks) that its
+    piece was made of. An unknown piece covers what lies between its neighbours. If the pieces do not spell
+    the pre-processed word, or it is not that of its characters one by one, every id covers the whole word.
     """
-    sizes = [len(tokenizer.model.pieces[i].strip()) for i in ids]
-    character_of_byte = [index for index, character in enumerate(word) for _ in character.encode()]
-    if sum(sizes) != len(character_of_byte):
+    pieces = [tokenizer.model.pieces[i].strip() for i in ids]
+    span_of_byte = [(index, index + 1) for index, character in enumerate(word) for _ in character.encode()]
+    if sum(map(len, pieces)) == len(span_of_byte):
+        bounds = list(accumulate(map(len, pieces), initial=0))
+        byte_spans: list[Span] | None = list(pairwise(bounds))
+    else:
+        prepared, span_of_byte = _prepared_by_character(tokenizer, word)
+        known = [None if i == tokenizer.specials.unknown else p for i, p in zip(ids, pieces, strict=True)]
+        byte_spans = _byte_spans(known, prepared) if prepared else None
+    if byte_spans is None:
         return [(0, len(word))] * len(ids)
-    bounds = list(accumulate(sizes, initial=0))
     # A piece of spaces only covers no character of the word.
-    return [
-        (character_of_byte[a], character_of_byte[b - 1] + 1) if b > a else (0, 0) for a, b in pairwise(bounds)
-    ]
+    return [(span_of_byte[a][0], span_of_byte[b - 1][1]) if b > a else (0, 0) for a, b in byte_spans]
+
+
+def _prepared_by_character(tokenizer: Tokenizer, word: str) -> tuple[bytes, list[Span]]:
+    """Return a pre-processed word in UTF-8, and for each byte the span of the characters it was made of.
+
+    Returns:
+        Nothing twice if pre-processing the characters one by one gives another text.
+    """
+    prepare = tokenizer.preprocessing.apply
+    parts, span_of_byte, start = [], [], 0
+    for character in characters(word):
+        parts.append(prepare(character))
+        span_of_byte += [(start, start + len(character))] * len(parts[-1].encode())
+        start += len(character)
+    prepared = "".join(parts)
+    return (prepared.encode(), span_of_byte) if prepared == prepare(word) else (b"", [])
+
+
+def _byte_spans(pieces: Sequence[bytes | None], text: bytes) -> list[Span] | None:
+    """Return the bytes of a text that each of its pieces covers; None if the text does not consist of them.
+
+    Pieces that are None cover the bytes up to the next piece that is not: together, or one character each if
+    there are as many characters.
+    """
+    byte_spans: list[Span] = []
+    start, n_unknown = 0, 0
+    for piece in (*pieces, b""):
+        if piece is None:
+            n_unknown += 1
+            continue
+        is_last = len(byte_spans) + n_unknown == len(pieces)
+        end = len(text) if is_last else text.find(piece, start + n_unknown)
+        if end < 0 or (end > start) != (n_unknown > 0):
+            return None
+        byte_spans += _shared(text, start, end, n_unknown)
+        if not is_last:
+            byte_spans.append((end, end + len(piece)))
+        start, n_unknown = end + len(piece), 0
+    return byte_spans
+
+
+def _shared(text: bytes, start: int, end: int, n: int) -> list[Span]:
+    """Return the spans of n unknown pieces: a character each, or all bytes from start to end."""
+    sizes = [len(character.encode()) for character in text[start:end].decode("utf-8", "replace")]
+    if len(sizes) != n or sum(sizes) != end - start:
+        return [(start, end)] * n
+    return list(pairwise(accumulate(sizes, initial=start)))
 
 
 def blank_words(text: str) -> list[str]:
@@ -123,10 +179,11 @@ def word_indices_of_ids(
 def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:
     """Return the words of the ids and the end token, and the word index of each id and of the end token.
 
-    White space belongs to the following word. An unknown token is a word ``<unk>``, unless it is inside a
+    In scripts without spaces, each piece is a word (`heedful.text.scripts`). White space belongs to the
+    following word. An unknown token is a word ``<unk>``, unless it is inside a
     word.
     """
-    words, word_indices = tokenizer.surface(ids).split(), tokenizer.words(ids)
+    words, word_indices = tokenizer.split_words(ids)
     keys: list[tuple[int, int]] = []
     next_key = (len(words), 0)
     for position in range(len(ids) - 1, -1, -1):
@@ -140,6 +197,49 @@ def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], 
     labels = [*words, END]
     unknown = tokenizer.specials.names[tokenizer.specials.unknown]
     return [unknown if n_before else labels[index] for index, n_before in order], [order[key] for key in keys]
+
+
+def with_original_words(words: Sequence[str], text: str) -> list[str]:
+    """Return the words of a text with each ``<unk>`` replaced by what the text has there.
+
+    If the other words do not match the text, or it is not clear which part of the text is unknown, return
+    them unchanged.
+    """
+    unknown = SPECIALS.names[SPECIALS.unknown]
+    if has_script_without_spaces(text):
+        return _located_words(words, text, unknown)
+    text_words = text.split()[: len(words)]
+    pairs = list(zip(words, text_words, strict=False))
+    if len(text_words) < len(words) or any(
+        a != unknown and normalised(a, "nfkc").casefold() != normalised(b, "nfkc").casefold()
+        for a, b in pairs
+    ):
+        return list(words)
+    return [word if label == unknown else label for label, word in pairs]
+
+
+def _located_words(words: Sequence[str], text: str, unknown: str) -> list[str]:
+    """Return `with_original_words` by the positions of the known words in the text."""
+    composed = normalised(text, "nfc")
+    lowered = composed.lower() if len(composed.lower()) == len(composed) else composed
+    located: list[str] = []
+    start, n_unknown = 0, 0
+    for position, word in enumerate((*words, "")):
+        if word == unknown:
+            n_unknown += 1
+            continue
+        is_last = position == len(words)
+        end = len(composed) if is_last else lowered.find(word.lower(), start + n_unknown)
+        between = segments(composed[start : max(end, start)])
+        if end < 0 or (n_unknown == 0 and between and not is_last):
+            return list(words)
+        if n_unknown == 1 and not is_last:
+            located.append("".join(between))
+        else:
+            located += between if len(between) == n_unknown else [unknown] * n_unknown
+        start, n_unknown = end + len(word), 0
+        located += [word] * (not is_last)
+    return located
 
 
 def _inside(word_indices: Sequence[int], position: int) -> bool:

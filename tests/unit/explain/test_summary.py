@@ -52,6 +52,15 @@ def test_words_are_sums_of_columns_and_means_of_rows():
     np.testing.assert_allclose(shown.weights, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0, 1]], atol=1e-7)
 
 
+def test_the_title_says_if_pieces_are_words():
+    axes = {"source": SOURCE, "target": Axis(("x", "猫", "。", "</s>"), (0, 1, 2, -1), ("x", "猫", "。"))}
+    shown = summary_matrix(made(cross(0, ONE), axes=axes))
+    assert shown.to_words().queries.tokens == ("x", "猫", "。", "</s>")
+    assert "each piece is a word" in shown.to_words().title
+    assert "piece" not in shown.title
+    assert "piece" not in summary_matrix(made(cross(0, ONE))).to_words().title
+
+
 def test_links_are_those_of_the_words():
     assert word_alignment(summary_matrix(made(cross(0, ONE)))) == "0-0 1-1"
     nothing = OTHER.copy()

@@ -277,6 +277,8 @@ def test_other_kinds_are_refused_by_their_key():
     tokenizer = train_tokenizer(CharacterConfig(kind="character"), TEXT)
     with pytest.raises(RequestError, match=r"tokenizer.subwords.kind=character: not supported by GPT-2"):
         write_byte_bpe(tokenizer)
+    composing = train_tokenizer(ByteConfig(kind="byte"), TEXT, PreprocessingConfig(normalization="nfc"))
+    assert write_byte_bpe(composing) == write_byte_bpe(train_tokenizer(ByteConfig(kind="byte"), TEXT))
     lower = train_tokenizer(ByteConfig(kind="byte"), TEXT, PreprocessingConfig(lowercase=True))
     with pytest.raises(RequestError, match=r"tokenizer.text: GPT-2 does not support changes"):
         write_byte_bpe(lower)

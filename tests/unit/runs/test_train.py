@@ -343,7 +343,7 @@ def test_a_missing_tokeniser_of_the_language_is_noticed_before_any_work(corpus, 
     monkeypatch.setattr(translation, "BLEU", missing)
     asked = {"evaluation": EvaluationConfig(language="ja"), "root": str(corpus / "nowhere")}
     settings = recipe().model_copy(update={**asked, "validation": ValidationConfig(decode=1)})
-    with pytest.raises(RequestError, match=r"language=ja: .*sacrebleu\[ja\]"):
+    with pytest.raises(RequestError, match=r"language=ja: .*heedful\[japanese\]"):
         train_run(settings, corpus / "run", device="cpu")
     assert not (corpus / "run").exists()
     # Validations that compute no BLEU need no tokeniser; the data are then the first thing that is missing.
@@ -352,22 +352,22 @@ def test_a_missing_tokeniser_of_the_language_is_noticed_before_any_work(corpus, 
         train_run(settings, corpus / "run", device="cpu")
 
 
-def test_texts_without_spaces_need_a_language_which_a_finished_run_can_be_given(corpus):
+def test_texts_without_spaces_choose_the_tokeniser_which_a_finished_run_can_be_given(corpus):
     (corpus / "text").write_text("สวัสดีชาวโลก\nขอบคุณมาก\n")
     validation = ValidationConfig(decode=None)
     settings = recipe().model_copy(update={"validation": validation, "root": str(corpus)})
     said = []
     train_run(settings, corpus / "run", device="cpu", log=said.append)
     (note,) = [line for line in said if "no spaces between words" in line]
-    assert "evaluation.language=th" in note
+    assert "look like th" in note
     made = load(corpus / "run", device="cpu")
     first = evaluate(made, "valid", settings.data.valid)
-    assert any("evaluation.language=th" in note for note in first.notes)
-    other = with_evaluation(made, ["language=th"])
+    assert any("look like th" in note for note in first.notes)
+    other = with_evaluation(made, ["language=zh"])
     again = evaluate(other, "valid", settings.data.valid)
     assert not any("evaluation.language" in note for note in again.notes)
     of = [{score.name: score.signature for score in found.scores}["BLEU"] for found in (first, again)]
-    assert ["|tok:13a|" in of[0], "|tok:char|" in of[1]] == [True, True]
+    assert ["|tok:char|" in of[0], "|tok:zh|" in of[1]] == [True, True]
     assert made.recipe.evaluation.language is None
     for wrong in ("language=xx", "langage=th"):
         with pytest.raises(RequestError, match=r"evaluation\.lang"):

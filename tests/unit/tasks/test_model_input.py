@@ -5,8 +5,8 @@ import pytest
 
 from heedful.tasks.model_input import Axis, patches_axis, text_axis, words_axis
 from heedful.text.configuration import BpeConfig, WordConfig
+from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import NO_WORD
 from heedful.text.training import train_tokenizer
 
 

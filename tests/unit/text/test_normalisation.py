@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 import heedful
 from heedful.errors import RequestError
@@ -128,6 +129,7 @@ def _inversions(classes):
 @pytest.mark.parametrize("changes", [{"lowercase": True}, {"moses": "de"}, {"normalization": "nfc"}])
 def test_whatever_changes_text_is_not_faithful(changes):
     assert not PreprocessingConfig(**changes).is_faithful
+    assert PreprocessingConfig(**changes).keeps_composed_text == ("normalization" in changes)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +221,30 @@ def test_the_certain_prefix_by_hand():
     # Where a text ends in "1 .", every number is joined to what stands before it.
     assert czech.undo("na 2 a 3 1 .") != czech.undo("na 2 a 3 1 . a")[: len(czech.undo("na 2 a 3 1 ."))]
     assert czech.stable_prefix("na 2 a 3") == ""
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("ISPARTA, IĞDIR ve İstanbul", "ısparta, ığdır ve istanbul"),
+        ("I\u0307zmir", "izmir"),  # a letter and a combining dot
+        ("ÇİÇEK ÖŞÜ", "çiçek öşü"),
+        ("Iı İi", "ıı ii"),
+        ("ΟΔΟΣ ẞ", "οδος ß"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("language", ["tr", "az"])
+@pytest.mark.parametrize("form", ["none", "nfc"])
+def test_lower_case_of_turkish_and_azerbaijani(language, form, text, expected):
+    prepared = PreprocessingConfig(lowercase=language, normalization=form)
+    assert prepared.apply(text) == expected
+    assert prepared.apply(expected) == expected
+    assert not prepared.is_faithful
+    assert not prepared.keeps_composed_text
+
+
+def test_other_languages_have_no_rules_of_their_own():
+    with pytest.raises(ValidationError, match="lowercase"):
+        PreprocessingConfig(lowercase="de")
+    assert PreprocessingConfig(lowercase=True).apply("I") == "i"

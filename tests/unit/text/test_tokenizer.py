@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from heedful.errors import DataError
 from heedful.text.configuration import BpeConfig, PreprocessingConfig, TokenizerConfig, WordConfig
+from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import NO_WORD
 from heedful.text.training import train_tokenizer
 
 # Text that would have the trainers learn the spellings of specials and bytes, if they could.
@@ -187,7 +187,11 @@ def test_the_pieces_of_a_word_spell_it(name, text):
         spelled[number] = spelled.get(number, b"") + found.model.pieces[i]
     nothing = spelled.pop(NO_WORD, b"")
     assert nothing.decode().strip() == ""
-    assert [spelled[k].decode().strip() for k in range(len(spelled))] == text.split()
+    words = [spelled[k].decode().strip() for k in range(len(spelled))]
+    assert words == found.split_words(ids)[0]
+    assert "".join(words) == "".join(text.split())
+    if "日本" not in text:
+        assert words == text.split()
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "word"])
@@ -290,8 +294,26 @@ def test_spells_is_true_if_ids_restore_the_texts(case, spells):
     config = BpeConfig(kind="bpe", vocab_size=300, byte_fallback=False)
     tokenizer = train_tokenizer(config, ["The old cat sat."] * 9, PreprocessingConfig(lowercase=case))
     texts = ["The cat.", "the old cat"]
-    assert tokenizer.decodes_exactly(tokenizer.encode_batch(texts)) == spells
+    assert tokenizer.decodes_exactly(texts, tokenizer.encode_batch(texts)) == spells
     strange = [*texts, "Das \u00e4ltere"]  # with a letter that it never saw
-    assert not tokenizer.decodes_exactly(tokenizer.encode_batch(strange))
+    assert not tokenizer.decodes_exactly(strange, tokenizer.encode_batch(strange))
     words = train_tokenizer(WordConfig(kind="word"), texts)
-    assert not words.decodes_exactly(words.encode_batch(texts))
+    assert not words.decodes_exactly(texts, words.encode_batch(texts))
+
+
+def test_text_that_is_composed_is_the_same_with_and_without_nfc():
+    texts = ["A café.", "Cafe\u0301"]
+    config = BpeConfig(kind="bpe", merges=20)
+    plain, composing = (
+        train_tokenizer(config, texts[:1] * 3, PreprocessingConfig(normalization=form))
+        for form in ("none", "nfc")
+    )
+    assert composing.encode(texts[0]) == plain.encode(texts[0])
+    assert composing.encode(texts[1]) == plain.encode("Café") != plain.encode(texts[1])
+    assert composing.fingerprint == plain.fingerprint
+    assert composing.content != plain.content
+    other = plain.with_preprocessing(PreprocessingConfig(normalization="nfkc"))
+    assert other.fingerprint != plain.fingerprint
+    for text in texts:
+        ids = [composing.encode(text)]
+        assert composing.decodes_exactly([text], ids) == (composing.decode(ids[0]) == text)

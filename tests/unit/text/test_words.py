@@ -15,6 +15,7 @@ from heedful.text.words import (
     encode_with_spans,
     spans,
     surface_words,
+    with_original_words,
     word_ids,
     word_indices_of_ids,
 )
@@ -80,12 +81,18 @@ def test_an_unknown_word_is_one_token_that_covers_all_of_it():
     assert found.spans == [(0, 3), (4, 9), (10, 16)]
 
 
-def test_lowercasing_keeps_spans_and_changed_lengths_cover_the_whole_word():
+def test_lowercasing_keeps_spans_although_it_changes_lengths():
     made = tokenizer("bpe", lowercase=True)
     assert encode_with_spans(made, "THE Old") == encode_with_spans(made, "the old")
     # The capital I with a dot takes two bytes, in lower case three.
     ids = word_ids(made, ["\u0130the"])[0]
-    assert spans(made, "\u0130the", ids) == [(0, 4)] * len(ids)
+    covered = spans(made, "\u0130the", ids)
+    assert covered[0] == (0, 0 if made.tokens(ids)[0] == "▁" else 1)
+    assert covered[-1][1] == 4
+    assert {first for first, _ in covered} > {0, 1}
+    # A final sigma depends on its neighbours: not the lower case of the character by itself.
+    ids = word_ids(made, ["\u0130ΟΔΟΣ"])[0]
+    assert spans(made, "\u0130ΟΔΟΣ", ids) == [(0, 5)] * len(ids)
 
 
 def test_a_word_without_ids_is_unknown():
@@ -159,3 +166,83 @@ def test_an_unknown_sign_inside_a_word_stays_in_it(pieces):
 
 def test_nothing_has_the_end_alone(words):
     assert surface_words(words, []) == (["</s>"], [0])
+
+
+JAPANESE = ["猫が公園で犬を見る。", "犬は猫が好きだ。", "私は公園に行く。"] * 3
+
+
+@cache
+def japanese(name, **preprocessing):
+    config = {"bpe-unknown": {"kind": "bpe", "merges": 9, "byte_fallback": False}, **KINDS}[name]
+    config = TypeAdapter(TokenizerConfig).validate_python(config)
+    return train_tokenizer(config, iter(JAPANESE), PreprocessingConfig(**preprocessing))
+
+
+@pytest.mark.parametrize("name", ["bpe", "bpe-space", "byte-bpe", "wordpiece", "character", "byte"])
+def test_pieces_are_words_where_a_script_has_no_spaces(name):
+    made = japanese(name)
+    ids = made.encode("猫が公園に行く。")
+    found, indices = surface_words(made, ids)
+    assert "".join(found) == "猫が公園に行く。</s>"
+    assert len(found) > 3
+    for position, word in enumerate(found[:-1]):
+        own = [i for i, index in zip(ids, indices, strict=False) if index == position]
+        assert made.surface(own).strip() == word
+
+
+@pytest.mark.parametrize("name", ["bpe", "bpe-unknown", "byte-bpe", "wordpiece", "character"])
+@given(st.text("猫が公園で犬鬱を。", min_size=1))
+def test_spans_cover_a_text_without_spaces(name, text):
+    made = japanese(name)
+    encoded = encode_with_spans(made, text)
+    covered = [text[a:b] for a, b in encoded.spans]
+    for i, part in zip(encoded.ids, covered, strict=True):
+        if i != SPECIALS.unknown:
+            assert made.decode([i]) in part or "\ufffd" in made.decode([i])
+    if "鬱" not in text:
+        bounds = sorted(set(encoded.spans))  # two bytes of a character cover it both
+        assert "".join(text[a:b] for a, b in bounds) == text or name == "byte-bpe"
+        assert {index for a, b in bounds for index in range(a, b)} == set(range(len(text)))
+    elif name == "character":
+        assert covered == list(text)
+
+
+def test_spans_refer_to_the_text_before_it_was_composed():
+    made = japanese("bpe", normalization="nfc")
+    text = "犬か\u3099公園て\u3099見る。"
+    assert made.encode(text) == made.encode("犬が公園で見る。")
+    encoded = encode_with_spans(made, text)
+    first, last = encoded.covering((text.index("公園"), text.index("公園") + 2))
+    assert text[encoded.spans[first][0] : encoded.spans[last][1]] == "公園"
+    assert "".join(text[a:b] for a, b in encoded.spans) == text
+
+
+def test_an_unknown_piece_covers_the_characters_between_its_neighbours():
+    made = japanese("bpe-unknown")
+    encoded = encode_with_spans(made, "猫が鬱蒼公園")
+    unknown = [span for i, span in zip(encoded.ids, encoded.spans, strict=True) if i == SPECIALS.unknown]
+    assert {"猫が鬱蒼公園"[a:b] for a, b in unknown} in ({"鬱蒼"}, {"鬱", "蒼"})
+
+
+def test_unknown_words_of_a_script_without_spaces_are_characters():
+    assert japanese("bpe-unknown").unknown_words("猫が鬱々と公園で寝る。") == ["鬱", "々", "と", "寝"]
+    assert japanese("wordpiece").unknown_words("猫が鬱。") == ["鬱"]
+    assert japanese("word").unknown_words("猫が公園。") == ["猫が公園"]  # what its vocabulary consists of
+
+
+@pytest.mark.parametrize(
+    "words, text, expected",
+    [
+        (["猫", "<unk>", "公園"], "猫鬱公園", ["猫", "鬱", "公園"]),
+        (["<unk>", "<unk>", "が"], "鬱蒼が", ["鬱", "蒼", "が"]),
+        (["<unk>", "が", "<unk>"], "鬱蒼が寝", ["鬱蒼", "が", "寝"]),
+        (["<unk>", "<unk>", "が"], "鬱蒼々が", ["<unk>", "<unk>", "が"]),  # which is which is not clear
+        (["猫", "<unk>"], "猫鬱公園で", ["猫", "<unk>"]),  # the text was truncated
+        (["猫", "が"], "猫が公園で", ["猫", "が"]),
+        (["犬", "<unk>"], "猫鬱", ["犬", "<unk>"]),
+        (["<unk>", "cats"], "鬱 Cats", ["鬱", "cats"]),
+        (["the", "<unk>"], "the zebra", ["the", "zebra"]),
+    ],
+)
+def test_unknown_words_are_shown_as_in_the_text(words, text, expected):
+    assert with_original_words(words, text) == expected

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from heedful.text.scripts import JOINERS
+
 if TYPE_CHECKING:
     from heedful.tasks.model_input import Axis
 
@@ -34,9 +36,13 @@ def check_weights(source: Sequence[str], target: Sequence[str], weights: ArrayLi
 
 
 def printable(word: str) -> str:
-    """Replace characters that are not printable, such as terminal control characters, by U+FFFD."""
+    """Replace characters that are not printable, such as terminal control characters, by U+FFFD.
+
+    Joiners, which change the shape of their neighbours (in Persian, and in emoji of several), are kept.
+    """
     return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in word
+        character if character.isprintable() or character in JOINERS else "\N{REPLACEMENT CHARACTER}"
+        for character in word
     )
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from heedful.explain.explanation import Kind
 from heedful.tasks.model_input import Axis
+from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import CONTINUES
-from heedful.text.tokenizer import NO_WORD
 
 Relation = NDArray[np.bool_]
 

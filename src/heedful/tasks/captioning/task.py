@@ -57,6 +57,7 @@ from heedful.tasks.seq2seq import (
     references_of,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
+from heedful.text.normalisation import Lowercase
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.typing import JsonMapping
 
@@ -134,7 +135,7 @@ class CaptioningRecipe(Seq2SeqRecipe):
     task: CaptioningConfig
     data: DataConfig
     augmentation: Augmentation = Augmentation()
-    tokenizer: schema.Tokenization
+    tokenizer: schema.ComposingTokenization
     model: CaptionerConfig
     objective: schema.TokenObjectiveConfig = schema.TokenObjectiveConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
@@ -200,7 +201,7 @@ class Captioning(Seq2SeqTask):
         return Columns(COLUMNS, (IMAGE,), list_valued=(REFERENCES,), single_valued=(IMAGE,), images=(IMAGE,))
 
     @property
-    def lowercase(self) -> bool:
+    def lowercase(self) -> Lowercase:
         """Whether the recipe's tokenizer is lower case."""
         return self.recipe.tokenizer.text.lowercase
 

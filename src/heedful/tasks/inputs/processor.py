@@ -54,7 +54,7 @@ class TaskProcessor:
 
     @property
     def fingerprint(self) -> str:
-        """Differs if anything is encoded differently."""
+        """Differs if anything is encoded differently, apart from text that is not in NFC."""
         return "-".join(_fingerprint(getattr(self, field.name)) for field in fields(self))
 
     @property

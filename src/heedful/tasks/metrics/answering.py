@@ -1,8 +1,9 @@
 """Metrics of extractive question answering: exact match and token F1.
 
 Both compare normalised answers, as in SQuAD (Rajpurkar et al. 2016, section 6.1): lower case, without ASCII
-punctuation and the words "a", "an" and "the", single spaces. If either normalised answer is empty, F1 is 1 if
-both are, and 0 otherwise (Rajpurkar et al. 2018).
+punctuation and the words "a", "an" and "the", single spaces; and in NFC. In scripts without spaces, each
+character is a word, and spaces do not count. If either normalised answer is empty, F1 is 1 if both are, and 0
+otherwise (Rajpurkar et al. 2018).
 """
 
 import re
@@ -11,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.text.normalisation import normalised as in_form
+from heedful.text.scripts import segments
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -18,7 +21,8 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def normalised(answer: str) -> list[str]:
     """Return the words of a normalised answer."""
-    return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
+    composed = in_form(answer, "nfc")
+    return segments(_ARTICLES.sub(" ", composed.lower().translate(_PUNCTUATION)))
 
 
 def is_exact(answer: str, target: str) -> bool:

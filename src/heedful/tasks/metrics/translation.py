@@ -1,20 +1,26 @@
 """Metrics of translation and other text generation with references, computed with sacrebleu.
 
 BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) are computed on plain,
-detokenised text, with sacrebleu's signatures (Post 2018). BLEU on tokenised text depends on the tokeniser and
-is not comparable with these: it is reported as "tokenised BLEU".
+detokenised text, with sacrebleu's signatures (Post 2018). BLEU and TER count words; in languages without
+spaces between words they count what a tokeniser of the language finds, or characters. BLEU on tokenised text
+depends on the tokeniser and is not comparable with these: it is reported as "tokenised BLEU".
+
+Runs generate composed text (NFC). If a reference is not composed, all texts are brought to NFC before they
+are compared, and the signatures begin with ``form:nfc``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
-from heedful.tasks.metrics.words import language_without_spaces
+from heedful.text.normalisation import Lowercase, lowercased, normalised
+from heedful.text.scripts import language_without_spaces, segments
 from heedful.typing import JsonObject
 
 References = Sequence[str | Sequence[str]]
@@ -27,7 +33,10 @@ Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my", "bo"]
 _BY_CHARACTERS = ("th", "lo", "km", "my", "bo")
 """Languages without spaces between words for which sacreBLEU has no tokeniser; split into characters."""
 
-_INSTALLED = ("ja", "ko")
+_TOKENISERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", **dict.fromkeys(_BY_CHARACTERS, "char")}
+"""sacreBLEU's tokenisers of languages; ``13a`` for others."""
+
+_EXTRAS = {"ja": "heedful[japanese]", "ko": "heedful[korean]"}
 """Languages whose tokeniser is an extra of sacreBLEU; its own error message names ``ja`` for both."""
 
 
@@ -36,17 +45,20 @@ def translation_scores(
     references: References,
     *,
     language: str | None = None,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> dict[str, Score]:
     """Compute BLEU, chrF and TER of a corpus of detokenised text.
 
     Args:
         hypotheses: one text per input.
         references: one or more references per hypothesis.
-        language: code of the target language. For BLEU, Chinese, Japanese and Korean (zh, ja, ko) have their
-            own tokenisers, and Thai, Lao, Khmer, Burmese and Tibetan (th, lo, km, my, bo) are split into
-            characters; the signature shows it.
-        lowercase: whether BLEU and chrF ignore case (TER always does, as usual).
+        language: code of the target language; None: `language_without_spaces` of the references. For BLEU,
+            Chinese, Japanese and Korean (zh, ja, ko) have their own tokenisers, and Thai, Lao, Khmer, Burmese
+            and Tibetan (th, lo, km, my, bo) are split into characters, as is Japanese if its tokeniser is not
+            installed and ``language`` is None. TER counts Chinese and Japanese characters, and those of the
+            other five with their marks. The signatures show it.
+        lowercase: whether BLEU and chrF ignore case (TER always does, as usual), or the language by whose
+            rules.
 
     Returns:
         ``{"BLEU": ..., "chrF": ..., "TER": ...}``; for TER, lower is better.
@@ -55,24 +67,26 @@ def translation_scores(
         RequestError: there are no texts, unequal numbers of references, a text without a reference, or the
             tokeniser of the language is not installed.
     """
-    streams = _streams(hypotheses, references)
-    bleu, chrf, ter = _bleu(language, lowercase), CHRF(lowercase=lowercase), TER()
+    texts = _Texts.of(hypotheses, references, lowercase)
+    bleu, chrf = _bleu(bleu_tokeniser(language, texts.references), lowercase), CHRF(lowercase=bool(lowercase))
     return {
-        "BLEU": _bleu_score("BLEU", bleu, hypotheses, streams),
-        "chrF": _score(chrf, hypotheses, streams),
-        "TER": _ter_score(ter, hypotheses, streams),
+        "BLEU": _bleu_score("BLEU", bleu, texts),
+        "chrF": _score(chrf, texts),
+        "TER": _ter_score(language or language_without_spaces(texts.references), texts),
     }
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A function that tokenises text for tokenised BLEU, and its name in the signature."""
+    """A function that tokenises text before it is scored, and its name in the signature."""
 
     name: str
     function: Callable[[str], str]
 
 
 NO_PREPARATION = Preparation("none", lambda text: text)
+SEGMENTS = Preparation("segments", lambda text: " ".join(segments(text)))
+"""Characters in scripts without spaces between words, and words in others."""
 
 
 def tokenised_bleu(
@@ -80,7 +94,7 @@ def tokenised_bleu(
     references: References,
     *,
     preparation: Preparation = NO_PREPARATION,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> Score:
     """Compute BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).
 
@@ -95,43 +109,37 @@ def tokenised_bleu(
         hypotheses: tokenised text, or plain text with a ``preparation``.
         references: as in `translation_scores`, in the same form as the hypotheses.
         preparation: applied to every hypothesis and reference first (normalise, tokenise, lowercase).
-        lowercase: whether to ignore case.
+        lowercase: whether to ignore case, or the language by whose rules.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
-    streams = _streams(hypotheses, references)
-    prepared_hypotheses = [preparation.function(text) for text in hypotheses]
-    prepared_streams = [
-        [None if text is None else preparation.function(text) for text in stream] for stream in streams
-    ]
-    metric = BLEU(lowercase=lowercase, tokenize="none", force=True, smooth_method="none")
-    score = _bleu_score("tokenised BLEU", metric, prepared_hypotheses, prepared_streams)
-    return Score(
-        score.name, score.value, f"prep:{preparation.name}|{score.signature}", score.details, score.counts
-    )
+    texts = _Texts.of(hypotheses, references, lowercase).prepared(preparation)
+    metric = BLEU(lowercase=bool(lowercase), tokenize="none", force=True, smooth_method="none")
+    return _bleu_score("tokenised BLEU", metric, texts)
 
 
-def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
+def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: Lowercase = False) -> Score:
     """Compute the share of texts that are equal to one of their references.
 
     Args:
         hypotheses: one text per input.
         references: one or more references per text.
-        lowercase: whether to ignore case.
+        lowercase: whether to ignore case, or the language by whose rules.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
-    rows = _rows(hypotheses, references)
+    texts = _Texts.of(hypotheses, references, lowercase)
+    rows = texts.rows
     if lowercase:
-        hypotheses, rows = [t.lower() for t in hypotheses], [[t.lower() for t in row] for row in rows]
-    equal = sum(text in row for text, row in zip(hypotheses, rows, strict=True))
+        texts = texts.changed(str.lower)
+    equal = sum(text in row for text, row in zip(texts.hypotheses, texts.rows, strict=True))
     n_references = {len(row) for row in rows}
     references_setting = (
         "" if n_references == {1} else f"nrefs:{n_references.pop() if len(n_references) == 1 else 'var'}|"
     )
-    signature = f"{references_setting}case:{'lc' if lowercase else 'mixed'}"
+    signature = f"{texts.prefix}{references_setting}case:{'lc' if lowercase else 'mixed'}"
     return Score("exact match", equal / len(rows), signature, {}, {"sentences": len(rows), "equal": equal})
 
 
@@ -140,7 +148,7 @@ def sentence_scores(
     references: References,
     *,
     language: str | None = None,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> list[dict[str, float]]:
     """Compute BLEU and chrF of each sentence: ``[{"BLEU": ..., "chrF": ...}, ...]``.
 
@@ -150,9 +158,10 @@ def sentence_scores(
     Raises:
         RequestError: as in `translation_scores`.
     """
-    rows = _rows(hypotheses, references)
-    bleu, chrf = _bleu(language, lowercase, effective_order=True), CHRF(lowercase=lowercase)
-    pairs = zip(hypotheses, rows, strict=True)
+    texts = _Texts.of(hypotheses, references, lowercase)
+    tokeniser = bleu_tokeniser(language, texts.references)
+    bleu, chrf = _bleu(tokeniser, lowercase, effective_order=True), CHRF(lowercase=bool(lowercase))
+    pairs = zip(texts.hypotheses, texts.rows, strict=True)
     return [
         {"BLEU": _bounded(bleu.sentence_score(text, row).score), "chrF": chrf.sentence_score(text, row).score}
         for text, row in pairs
@@ -164,16 +173,18 @@ def quick_scores(
     references: References,
     *,
     language: str | None = None,
-    lowercase: bool = False,
+    lowercase: Lowercase = False,
 ) -> dict[str, float]:
     """Compute corpus BLEU and chrF as plain numbers, ``{"bleu": ..., "chrf": ...}``, for validation.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
-    streams = _streams(hypotheses, references)
-    metrics: JsonObject = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
-    return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
+    texts = _Texts.of(hypotheses, references, lowercase)
+    bleu = _bleu(bleu_tokeniser(language, texts.references), lowercase)
+    metrics: JsonObject = {"bleu": bleu, "chrf": CHRF(lowercase=bool(lowercase))}
+    corpus = texts.hypotheses, texts.streams
+    return {name: _bounded(m.corpus_score(*corpus).score) for name, m in metrics.items()}
 
 
 def check_language(language: str | None) -> None:
@@ -182,21 +193,37 @@ def check_language(language: str | None) -> None:
     Raises:
         RequestError: it is not.
     """
-    _bleu(language, lowercase=False)
+    _bleu(bleu_tokeniser(language, ()), lowercase=False)
+
+
+def bleu_tokeniser(language: str | None, references: Iterable[str]) -> str:
+    """Return the name of sacreBLEU's tokeniser for a language; if that is None, for that of the references.
+
+    The language of references is only detected if their script has no spaces between words; Japanese is split
+    into characters if its tokeniser is not installed.
+    """
+    if language:
+        return _TOKENISERS.get(language, "13a")
+    detected = language_without_spaces(references)
+    if detected == "ja" and not all(map(find_spec, ("MeCab", "ipadic"))):
+        return "char"
+    return _TOKENISERS.get(detected or "", "13a")
 
 
 def reference_notes(references: Iterable[str], language: str | None) -> list[str]:
-    """Return warnings about references whose BLEU is wrong or not comparable.
+    """Return notes on how BLEU is computed, and on references whose BLEU is not comparable.
 
     The references may have no spaces between words while no language is set, or may be tokenised: most of
     those that end with a period have a space before it, and these are at least a tenth of all.
     """
     texts, notes = list(references), []
     if not language and (code := language_without_spaces(texts)):
+        tokeniser = bleu_tokeniser(None, texts)
+        extra = _EXTRAS.get(code) if tokeniser == "char" else None
+        install = f", and pip install '{extra}' provides one that finds words" if extra else ""
         notes.append(
-            f"the references have no spaces between words (they look like {code}), and BLEU counts words: "
-            f"set evaluation.language={code} (heedful evaluate RUN --evaluation language={code}), "
-            "or read chrF"
+            f"the references have no spaces between words (they look like {code}): BLEU uses sacreBLEU's "
+            f"tokeniser {tokeniser}; evaluation.language selects another one{install}"
         )
     n_with_period = sum(text.endswith(".") for text in texts)
     n_spaced = sum(text.endswith(" .") for text in texts)
@@ -208,60 +235,89 @@ def reference_notes(references: Iterable[str], language: str | None) -> list[str
     return notes
 
 
-def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
-    tokenize = "char" if language in _BY_CHARACTERS else None
+def _bleu(tokeniser: str, lowercase: Lowercase, effective_order: bool = False) -> BLEU:
     try:
         # force: `reference_notes` warns about tokenised text once; sacrebleu would at each validation.
         return BLEU(
-            lowercase=lowercase,
-            force=True,
-            tokenize=tokenize,
-            trg_lang=language or "",
-            effective_order=effective_order,
+            lowercase=bool(lowercase), force=True, tokenize=tokeniser, effective_order=effective_order
         )
     except RuntimeError as error:
-        if language not in _INSTALLED:
+        language = tokeniser.partition("-")[0]
+        if language not in _EXTRAS:
             raise
         raise RequestError(
             f"evaluation.language={language}: the tokeniser that BLEU needs is not installed; install it by "
-            f"pip install 'sacrebleu[{language}]'"
+            f"pip install '{_EXTRAS[language]}'"
         ) from error
 
 
-def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:
-    """Return the references of each hypothesis as a list."""
-    check_lengths(hypotheses, references, "hypotheses", "references")
-    rows = [[row] if isinstance(row, str) else list(row) for row in references]
-    for number, row in enumerate(rows, 1):
-        if not row:
-            raise RequestError(f"hypothesis {number} has no reference")
-    return rows
+@dataclass(frozen=True)
+class _Texts:
+    """Hypotheses with the references of each, and what was done to them, for the signatures."""
+
+    hypotheses: list[str]
+    rows: list[list[str]]
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, hypotheses: Sequence[str], references: References, lowercase: Lowercase = False) -> Self:
+        """Return the texts, in NFC if a reference is not, and lowercase if that depends on the language.
+
+        Raises:
+            RequestError: as in `translation_scores`.
+        """
+        check_lengths(hypotheses, references, "hypotheses", "references")
+        rows = [[row] if isinstance(row, str) else list(row) for row in references]
+        for number, row in enumerate(rows, 1):
+            if not row:
+                raise RequestError(f"hypothesis {number} has no reference")
+        texts = cls(list(hypotheses), rows)
+        composed = texts.changed(lambda text: normalised(text, "nfc"), "form:nfc|")
+        texts = texts if composed.rows == rows else composed
+        if isinstance(lowercase, bool):
+            return texts
+        return texts.changed(lambda text: lowercased(text, lowercase), f"lowercase:{lowercase}|")
+
+    @property
+    def references(self) -> Iterator[str]:
+        """All references."""
+        return (text for row in self.rows for text in row)
+
+    @property
+    def streams(self) -> Streams:
+        """The first references of all hypotheses, then the second, and so on; None if missing."""
+        return [list(stream) for stream in zip_longest(*self.rows)]
+
+    def changed(self, function: Callable[[str], str], prefix: str = "") -> Self:
+        """Return the texts after a function was applied to each."""
+        rows = [[function(text) for text in row] for row in self.rows]
+        return type(self)([function(text) for text in self.hypotheses], rows, prefix + self.prefix)
+
+    def prepared(self, preparation: Preparation) -> Self:
+        """Return the prepared texts."""
+        return self.changed(preparation.function, f"prep:{preparation.name}|")
 
 
-def _streams(hypotheses: Sequence[str], references: References) -> Streams:
-    """Return the first references of all hypotheses, then the second, and so on; None if missing."""
-    return [list(stream) for stream in zip_longest(*_rows(hypotheses, references))]
+def _score(metric: BLEU | CHRF | TER, texts: _Texts) -> Score:
+    result = metric.corpus_score(texts.hypotheses, texts.streams)
+    signature = texts.prefix + metric.get_signature().format()
+    return Score(result.name, result.score, signature, counts={"sentences": len(texts.rows)})
 
 
-def _score(metric: BLEU | CHRF | TER, hypotheses: Sequence[str], streams: Streams) -> Score:
-    result = metric.corpus_score(hypotheses, streams)
-    signature = metric.get_signature().format()
-    return Score(result.name, result.score, signature, counts={"sentences": len(hypotheses)})
-
-
-def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Streams) -> Score:
-    result = metric.corpus_score(hypotheses, streams)
+def _bleu_score(name: str, metric: BLEU, texts: _Texts) -> Score:
+    result = metric.corpus_score(texts.hypotheses, texts.streams)
     details = {
         "precisions": [float(p) for p in result.precisions],
         "brevity_penalty": float(result.bp),
         "length_ratio": float(result.ratio),
     }
     counts = {
-        "sentences": len(hypotheses),
+        "sentences": len(texts.rows),
         "hypothesis_tokens": int(result.sys_len),
         "reference_tokens": int(result.ref_len),
     }
-    return Score(name, _bounded(result.score), metric.get_signature().format(), details, counts)
+    signature = texts.prefix + metric.get_signature().format()
+    return Score(name, _bounded(result.score), signature, details, counts)
 
 
 def _bounded(score: float) -> float:
@@ -269,8 +325,16 @@ def _bounded(score: float) -> float:
     return min(float(score), 100.0)
 
 
-def _ter_score(metric: TER, hypotheses: Sequence[str], streams: Streams) -> Score:
-    result = metric.corpus_score(hypotheses, streams)
+def _ter_score(language: str | None, texts: _Texts) -> Score:
+    """Compute TER.
+
+    sacreBLEU's TER splits Chinese and Japanese (if it also normalises); texts in other scripts without spaces
+    are split beforehand.
+    """
+    is_asian = language in ("zh", "ja")
+    metric = TER(normalized=is_asian, asian_support=is_asian)
+    texts = texts.prepared(SEGMENTS) if language in _BY_CHARACTERS else texts
+    result = metric.corpus_score(texts.hypotheses, texts.streams)
     details = {"edits": float(result.num_edits), "mean_reference_length": float(result.ref_length)}
-    signature = metric.get_signature().format()
-    return Score(result.name, float(result.score), signature, details, {"sentences": len(hypotheses)})
+    signature = texts.prefix + metric.get_signature().format()
+    return Score(result.name, float(result.score), signature, details, {"sentences": len(texts.rows)})

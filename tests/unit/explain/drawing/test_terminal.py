@@ -197,3 +197,10 @@ def test_a_row_without_links_says_that_nothing_stands_out():
     side = Axis(tuple(f"w{n}" for n in range(300)))
     (line,) = link_lines(AttentionMatrix(Axis(("a",)), side, even, "").strongest())
     assert line == "  a  →  all weights below 0.005"
+
+
+@pytest.mark.parametrize("word", ["می\u200cخواهم", "👩\u200d🔬", "ශ්\u200dරී"])
+def test_joiners_within_words_are_kept(word):
+    shown = heat_map([word, "a"], [word, "b"], np.eye(2), style=SHADES)
+    assert shown.count(word) == 2
+    assert "\ufffd" not in shown

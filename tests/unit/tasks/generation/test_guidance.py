@@ -14,7 +14,7 @@ from heedful.errors import DataError
 from heedful.tasks.generation.guidance import TOKENS_NOT_BY_WORD, cut_links, encode_linked
 from heedful.tasks.inputs.processor import SOURCE, TARGET, Tokenizers
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
-from heedful.text.tokenizer import NO_WORD
+from heedful.text.scripts import NO_WORD
 from heedful.text.training import train_tokenizer
 
 LINES = ["The old man sleeps in the blue room", "der alte Bär , sagt er ."] * 3

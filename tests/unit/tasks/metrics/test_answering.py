@@ -25,6 +25,7 @@ WORDS = st.lists(
         ("the", []),
         ("", []),
         ("caf\u00e9 \u2014 the \u00c4rger", ["caf\u00e9", "\u2014", "\u00e4rger"]),
+        ("東京 Tower", ["東", "京", "tower"]),
     ],
 )
 def test_what_is_compared(answer, words):
@@ -79,3 +80,14 @@ def test_questions_without_an_answer_are_also_told_apart():
 def test_wrong_requests(answers, truths):
     with pytest.raises(RequestError):
         answer_scores(answers, truths)
+
+
+def test_answers_in_a_script_without_spaces_are_compared_by_characters():
+    assert token_f1("東京都", "東京") == pytest.approx(0.8)
+    assert token_f1("大阪", "東京") == 0
+    assert is_exact("東京 都", "東京都")
+
+
+def test_answers_are_compared_in_nfc():
+    assert is_exact("cafe\u0301", "caf\u00e9")
+    assert token_f1("か\u3099く", "がく") == 1

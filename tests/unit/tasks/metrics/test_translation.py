@@ -1,6 +1,7 @@
 import math
 from collections import Counter
 from importlib.util import find_spec
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter, sentence_bleu, sentence_chrf
 
 from heedful.errors import RequestError
+from heedful.tasks.metrics import translation
 from heedful.tasks.metrics.score import comparable
 from heedful.tasks.metrics.translation import (
     Preparation,
+    bleu_tokeniser,
     exact_match,
     quick_scores,
     reference_notes,
@@ -131,7 +134,7 @@ def test_quick_scores_know_the_language():
     texts, references = ["今天天气很好", "你好"], ["今天天气真好", "你好"]
     whole = translation_scores(texts, references, language="zh")
     assert quick_scores(texts, references, language="zh")["bleu"] == whole["BLEU"].value
-    assert whole["BLEU"].value != quick_scores(texts, references)["bleu"]
+    assert whole["BLEU"].value != quick_scores(texts, references, language="de")["bleu"]
 
 
 def ngrams(tokens, n):
@@ -218,7 +221,8 @@ def test_tokenised_bleu_without_case():
 @pytest.mark.parametrize("language, module", [("ja", "MeCab"), ("ko", "mecab_ko")])
 def test_a_language_without_its_tokeniser_is_named_with_what_to_install(language, module):
     if find_spec(module) is None:
-        expected = rf"^evaluation\.language={language}: .*pip install 'sacrebleu\[{language}\]'$"
+        extra = {"ja": "japanese", "ko": "korean"}[language]
+        expected = rf"^evaluation\.language={language}: .*pip install 'heedful\[{extra}\]'$"
         with pytest.raises(RequestError, match=expected):
             translation_scores(["a"], ["a"], language=language)
     else:
@@ -254,18 +258,59 @@ def test_exact_matches_are_counted_letter_by_letter():
 )
 def test_scripts_without_spaces_are_split_into_characters(language, text):
     hypotheses = [text[:-1]]
-    assert translation_scores(hypotheses, [text])["BLEU"].value == 0  # one word, and another one
-    found = translation_scores(hypotheses, [text], language=language)["BLEU"]
+    assert translation_scores(hypotheses, [text], language="de")["BLEU"].value == 0  # one word, and another
+    scores = translation_scores(hypotheses, [text], language=language)
+    found = scores["BLEU"]
     assert found.value > 50
     assert found.details["precisions"] == [100.0] * 4
+    assert 0 < scores["TER"].value < 50
+    # The same without the language: it is that of the references.
+    assert translation_scores(hypotheses, [text]) == scores
+    quick = quick_scores(hypotheses, [text])
+    assert quick == {"bleu": found.value, "chrf": scores["chrF"].value}
+    (sentence,) = sentence_scores(hypotheses, [text])
+    assert sentence == sentence_scores(hypotheses, [text], language=language)[0]
+
+
+def test_japanese_is_split_into_characters_unless_its_tokeniser_is_installed(monkeypatch):
+    text = "猫は家で鳥を見る。"
+    specs = {"MeCab": None, "ipadic": None}
+    monkeypatch.setattr(translation, "find_spec", lambda name: specs[name])
+    scores = translation_scores([text[:-2]], [text])
+    assert "|tok:char|" in scores["BLEU"].signature
+    assert scores["BLEU"].details["precisions"] == [100.0] * 4
+    assert "|asian:yes|" in scores["TER"].signature
+    assert scores["TER"].value == pytest.approx(100 * 2 / 9)
+    (note,) = reference_notes([text], None)
+    assert "tokeniser char" in note
+    assert "heedful[japanese]" in note
+    specs.update(MeCab="installed", ipadic="installed")
+    assert bleu_tokeniser(None, [text]) == "ja-mecab"
+    assert bleu_tokeniser("de", [text]) == "13a"
+    assert "heedful[japanese]" not in reference_notes([text], None)[0]
+
+
+def test_marks_are_not_edits_of_their_own():
+    # Characters with their marks are counted: one of two is wrong.
+    score = translation_scores(["ที่กี่"], ["ที่นี่"])["TER"]
+    assert score.value == 50
+    assert score.signature.startswith("prep:segments|")
+
+
+def test_scripts_with_spaces_are_scored_as_before():
+    rows = ["Кошка сидит на окне", "고양이가 창가에 앉아 있다", "Die Katze sitzt"]
+    scores = translation_scores(rows, rows)
+    assert scores["BLEU"].signature == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    assert "|norm:no|punct:yes|asian:no|" in scores["TER"].signature
 
 
 def test_only_texts_without_spaces_and_a_language_get_a_note():
     assert reference_notes(["a b", "c"], None) == []
     assert reference_notes(["Кошка сидит на окне"], None) == []
-    (note,) = reference_notes(["猫がいる"], None)
-    assert "evaluation.language=ja" in note
-    assert reference_notes(["猫がいる"], "ja") == []
+    (note,) = reference_notes(["你好世界"], None)
+    assert "look like zh" in note
+    assert "tokeniser zh;" in note
+    assert reference_notes(["你好世界"], "zh") == []
 
 
 def test_tokenised_references_get_a_note_and_no_warning_of_another_library(caplog):
@@ -277,3 +322,26 @@ def test_tokenised_references_get_a_note_and_no_warning_of_another_library(caplo
     quick_scores(tokenised * 150, tokenised * 150)
     translation_scores(tokenised * 150, tokenised * 150)
     assert not caplog.records
+
+
+def test_decomposed_references_are_compared_in_nfc():
+    composed = ["Ein schöner Café-Besuch in Zürich.", "Über den Fluß."]
+    decomposed = [normalize("NFD", text) for text in composed]
+    for references in (decomposed, [composed[0], decomposed[1]]):
+        scores = [*translation_scores(composed, references).values(), exact_match(composed, references)]
+        assert [score.value for score in scores] == pytest.approx([100, 100, 0, 1])
+        assert {score.signature.partition("|")[0] for score in scores} == {"form:nfc"}
+        assert quick_scores(composed, references) == pytest.approx({"bleu": 100, "chrf": 100})
+    # Otherwise the texts are those that sacreBLEU itself would compare.
+    scores = translation_scores(decomposed, composed)
+    assert scores["BLEU"].value == pytest.approx(corpus_bleu(decomposed, [composed], force=True).score)
+    assert scores["BLEU"].signature.startswith("nrefs:")
+
+
+def test_case_is_ignored_by_the_rules_of_the_language():
+    lower, upper = ["ısparta ve ığdır ile istanbul çok uzak"], ["Isparta ve IĞDIR ile İstanbul çok uzak"]
+    scores = [*translation_scores(lower, upper, lowercase="tr").values()]
+    scores.append(exact_match(lower, upper, lowercase="tr"))
+    assert [score.value for score in scores] == pytest.approx([100, 100, 0, 1])
+    assert {score.signature.partition("|")[0] for score in scores} == {"lowercase:tr"}
+    assert translation_scores(lower, upper, lowercase=True)["BLEU"].value < 100

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.tasks.metrics.words import language_without_spaces, words
+from heedful.tasks.metrics.words import words
 
 
 @pytest.mark.parametrize(
@@ -45,26 +45,3 @@ def test_every_letter_and_digit_is_in_a_word(text):
     normal = unicodedata.normalize("NFKC", text).lower()
     kept = [c for c in normal if unicodedata.category(c)[0] in "LN"]
     assert [c for word in words(text) for c in word if unicodedata.category(c)[0] in "LN"] == kept
-
-
-@pytest.mark.parametrize(
-    "text, language",
-    [
-        ("A plain sentence.", None),
-        ("Кошка сидит", None),
-        ("한국어 문장", None),
-        ("日本語です。", "ja"),
-        ("東京都知事選挙のお知らせ", "ja"),
-        ("你好世界", "zh"),
-        ("我用 Python 写代码和文章", "zh"),
-        ("Tokyo (東京) is a city", None),
-        ("สวัสดีชาวโลก", "th"),
-        ("ສະບາຍດີ", "lo"),
-        ("សួស្តី", "km"),
-        ("မင်္ဂလာပါ", "my"),
-        ("བཀྲ་ཤིས་བདེ་ལེགས།", "bo"),
-        ("", None),
-    ],
-)
-def test_language_without_spaces(text, language):
-    assert language_without_spaces([text]) == language
