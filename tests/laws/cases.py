@@ -389,6 +389,14 @@ MODELS: dict[str, dict[str, Any]] = {
             "pattern": [{}, {"mixer": {"visible": "all"}}],
         },
     ),
+    "language model, concatenated positions": {
+        **_L,
+        "combine": "concat",
+        "positions": "sinusoidal",
+        "d_positions": 4,
+        "tie": False,
+    },
+    "language model, one-hot positions": {**_L, "positions": "one-hot", "context": 14},
     "language model, patterns of visible tokens": merged(
         _L, {"n_layers": 6, "pattern": [{"mixer": {"visible": visible}} for visible in _VISIBLE]}
     ),
@@ -796,6 +804,14 @@ ENCODERS: dict[str, dict[str, Any]] = {
         _E, {"layer": {"mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"}}}
     ),
     "encoder, convolution, max": merged(_E, {"pooling": "max", "layer": {"mixer": _mixer("convolution")}}),
+    "encoder, concatenated positions": {
+        **_E,
+        "combine": "concat",
+        "d_positions": 5,
+        "positions": "learned",
+        "pooling": "mean",
+    },
+    "encoder, one-hot positions": {**_E, "positions": "one-hot", "combine": "concat", "d_model": 20},
     "encoder, windows": merged(
         _E, {"pooling": "mean", "layer": {"mixer": {"visible": {"kind": "window", "size": 2}}}}
     ),

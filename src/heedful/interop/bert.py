@@ -286,6 +286,7 @@ def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: boo
         "layer.norm_placement": ("post", "its norms follow the residual sums (post-norm)"),
         "layer.mixer.score.kind": ("scaled-dot", "it uses scaled dot-product attention"),
         "positions.kind": ("learned", "its positions are learned"),
+        "combine": ("add", "its positions are added"),
         "embedding_norm": (True, "it normalises embeddings"),
         "pooling": ("first", "it pools by the first token"),
     }

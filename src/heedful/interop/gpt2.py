@@ -264,6 +264,7 @@ def _check_supported(config: LanguageModelConfig) -> None:
         **ALIKE,
         "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
         "positions.kind": ("learned", "its positions are learned"),
+        "combine": ("add", "its positions are added"),
     }
     if config.scale_embedding:
         raise RequestError(

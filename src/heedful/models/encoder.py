@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from heedful.models.base import Model
 from heedful.models.sections import Layers, Positive
-from heedful.models.stacks import StackConfig, embedding_scale, stack
+from heedful.models.stacks import StackConfig, TokenStackConfig, embedding_scale, stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.dropout import Dropout
@@ -27,7 +27,7 @@ from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
-from heedful.nn.positions import Added, LearnedPositions
+from heedful.nn.positions import LearnedPositions
 from heedful.typing import JsonObject
 
 STD = 0.02
@@ -58,7 +58,7 @@ class Encoder(Model):
         return self.stack(self.embedding(inputs), inputs.layout)
 
 
-class EncoderConfig(StackConfig):
+class EncoderConfig(TokenStackConfig):
     """Configuration of an encoder, by default BERT-base (Devlin et al. 2019, section 3), except the ε of its
     norms.
 
@@ -92,8 +92,7 @@ class EncoderConfig(StackConfig):
 
     @model_validator(mode="after")
     def _positions_and_pooling_fit(self) -> "EncoderConfig":
-        self.refuse_positions("learned", "sinusoidal", "constant", "none", "rotary", "alibi")
-        self.check_positions("d_model", self.d_model)
+        self.check_combination(is_tied=False)
         if self.pooling == "first" and reads_left_to_right(self):
             raise ValueError(
                 "pooling=first is not supported with direction=left-to-right, in which the first token sees "
@@ -129,8 +128,8 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
     """Build a model, initialised like BERT: N(0, 0.02²), biases 0 (released code)."""
     d_model = config.d_model
     embedding = SegmentedEmbedding(
-        nn.Parameter(torch.empty(vocab_size, d_model)),
-        Added(config.positions.build(config.max_length, d_model)),
+        nn.Parameter(torch.empty(vocab_size, config.d_embedding)),
+        config.build_positions(),
         nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
         config.layer.norm.build(d_model) if config.embedding_norm else nn.Identity(),
         scale=embedding_scale(config, config.scale_embedding),

@@ -52,7 +52,7 @@ from torch import Tensor, nn
 from heedful.models.base import Model
 from heedful.models.encoder import Encoder
 from heedful.models.sections import Layers, Positive
-from heedful.models.stacks import StackConfig, embedding_scale, stack, token_head
+from heedful.models.stacks import TokenStackConfig, embedding_scale, stack, token_head
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
@@ -60,7 +60,7 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.nn.pooling import LastPooling
-from heedful.nn.positions import Added, LearnedPositions
+from heedful.nn.positions import LearnedPositions
 from heedful.nn.state import State
 from heedful.typing import JsonObject
 
@@ -100,7 +100,7 @@ class LanguageModel(Model):
         return hidden, state.advanced(tokens.layout.lengths)
 
 
-class LanguageModelConfig(StackConfig):
+class LanguageModelConfig(TokenStackConfig):
     """Configuration of a language model, by default GPT-2 (Radford et al. 2019, section 2.3).
 
     Args:
@@ -120,6 +120,8 @@ class LanguageModelConfig(StackConfig):
         "positions": {"kind": "learned"},
     }
 
+    limit_key: ClassVar[str] = "context"
+
     kind: Literal["language-model"] = "language-model"
     d_model: Positive = 768
     n_layers: Layers = 12
@@ -129,8 +131,7 @@ class LanguageModelConfig(StackConfig):
 
     @model_validator(mode="after")
     def _positions_fit(self) -> "LanguageModelConfig":
-        self.refuse_positions("learned", "sinusoidal", "constant", "none", "rotary", "alibi")
-        self.check_positions("d_model", self.d_model)
+        self.check_combination(is_tied=self.tie)
         return self
 
     @property
@@ -215,12 +216,10 @@ Shakespeare's plays, modern-mini's is of a size for small corpora."""
 
 def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     """Build a model, initialised like GPT-2 (see `initialise`)."""
-    table = nn.Parameter(torch.empty(vocab_size, config.d_model))
-    positions = Added(config.positions.build(config.context, config.d_model))
+    table = nn.Parameter(torch.empty(vocab_size, config.d_embedding))
+    scale = embedding_scale(config, config.scale_embedding)
     model = LanguageModel(
-        TokenEmbedding(
-            table, positions, scale=embedding_scale(config, config.scale_embedding), dropout=config.dropout
-        ),
+        TokenEmbedding(table, config.build_positions(), scale=scale, dropout=config.dropout),
         stack(config, config.context),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )

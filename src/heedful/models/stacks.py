@@ -10,7 +10,7 @@ from torch import nn
 
 from heedful.config import ChangesOf, Config, merged
 from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, HeadsConfig, MixerConfig, StackSizes
-from heedful.models.positions import NoPositionsConfig, PositionsConfig
+from heedful.models.positions import NoPositionsConfig, OneHotConfig, PositionsConfig
 from heedful.models.sections import (
     ChannelsConfig,
     FeedForwardConfig,
@@ -21,6 +21,7 @@ from heedful.models.sections import (
     Rate,
 )
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
+from heedful.nn.positions import Added, Concatenated
 from heedful.nn.residual import PostNorm, PreNorm, Residual
 from heedful.typing import JsonObject
 
@@ -137,6 +138,72 @@ class StackConfig(Config):
                 f"positions.kind={self.positions.kind} is not supported by kind={self.kind}; expected one of "
                 f"{', '.join(supported)}"
             )
+
+
+class TokenStackConfig(StackConfig):
+    """Configuration of a stack over tokens, whose embeddings are combined with positions.
+
+    Args:
+        combine: whether positions are added to the embeddings or concatenated with them.
+        d_positions: for ``concat``: width of the positions; null: d_model / 4. One-hot positions are as wide
+            as the longest sequence.
+    """
+
+    limit_key: ClassVar[str] = "max_length"
+    """The key of the maximum number of tokens of a sequence."""
+
+    untied: ClassVar[str] = "tie=false"
+    """How a recipe says that the output layer does not share the embedding table."""
+
+    combine: Literal["add", "concat"] = "add"
+    d_positions: Positive | None = None
+
+    @property
+    def limit(self) -> int:
+        """The maximum number of tokens of a sequence, as far as positions have one."""
+        limit: int = getattr(self, self.limit_key)
+        return limit
+
+    @property
+    def position_width(self) -> int:
+        """Width of the positions: d_model if added, their own width if concatenated."""
+        if self.combine == "add":
+            return self.d_model
+        if isinstance(self.positions, OneHotConfig):
+            return self.limit
+        has_vectors = self.positions.kind in {"sinusoidal", "learned", "constant"}
+        return (self.d_positions or self.d_model // 4) if has_vectors else 0
+
+    @property
+    def d_embedding(self) -> int:
+        """Width of the embedding table."""
+        return self.d_model if self.combine == "add" else self.d_model - self.position_width
+
+    def check_combination(self, *, is_tied: bool) -> None:
+        """Check the positions, and that embeddings and positions fill the width of the model.
+
+        Args:
+            is_tied: whether the output layer shares the embedding table.
+
+        Raises:
+            ValueError: names the key and the limit.
+        """
+        self.refuse_positions("sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi")
+        if self.combine == "concat" and is_tied:
+            raise ValueError(f"combine=concat makes embeddings narrower than d_model: it needs {self.untied}")
+        if self.combine == "concat" and self.d_embedding < 1:
+            raise ValueError(f"{self.position_width} columns of positions leave none of d_model")
+        if self.combine == "add" and self.positions.kind == "one-hot" and self.limit != self.d_model:
+            raise ValueError(
+                f"one-hot positions are {self.limit_key} wide: add them with {self.limit_key}=d_model, or "
+                "concatenate them (combine=concat)"
+            )
+        self.check_positions("d_model" if self.combine == "add" else "d_positions", self.position_width)
+
+    def build_positions(self) -> Added | Concatenated:
+        """Build what combines embeddings with positions."""
+        combine = Added if self.combine == "add" else Concatenated
+        return combine(self.positions.build(self.limit, self.position_width))
 
 
 def stack(config: StackConfig, n_positions: int) -> EncoderStack:

@@ -20,9 +20,15 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from heedful.models.base import Model
-from heedful.models.positions import OneHotConfig
 from heedful.models.sections import Positive
-from heedful.models.stacks import DecoderConfig, decoder_stack, embedding_table, stack, token_head
+from heedful.models.stacks import (
+    DecoderConfig,
+    TokenStackConfig,
+    decoder_stack,
+    embedding_table,
+    stack,
+    token_head,
+)
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import ignores_constants
@@ -30,7 +36,6 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
-from heedful.nn.positions import Added, Concatenated
 from heedful.nn.residual import PostNorm
 from heedful.nn.state import KeyValueCache, State
 from heedful.typing import JsonObject
@@ -119,15 +124,12 @@ class EncoderDecoder(Model):
         return [f"{name}.weights" for name, part in self.named_modules() if isinstance(part, CrossAttention)]
 
 
-class TransformerConfig(DecoderConfig):
+class TransformerConfig(TokenStackConfig, DecoderConfig):
     """Configuration of an encoder-decoder Transformer.
 
     Args:
         positions: position encoding. With ``alibi`` the encoder knows distances but cannot distinguish a
             source from its reverse.
-        combine: whether positions are added to the embeddings or concatenated with them.
-        d_positions: for ``concat``: width of the positions; null: d_model / 4. One-hot positions have width
-            max_length.
         max_length: maximum number of tokens for ``learned`` and ``one-hot`` positions, and divisor of
             ``constant`` positions; not used by others.
         tie: share one matrix between both embeddings and the output layer (``three-way``), between the target
@@ -140,46 +142,22 @@ class TransformerConfig(DecoderConfig):
         "positions": {"kind": "sinusoidal"},
     }
 
+    untied: ClassVar[str] = "tie=none"
+
     kind: Literal["transformer"] = "transformer"
-    combine: Literal["add", "concat"] = "add"
-    d_positions: Positive | None = None
     max_length: Positive = 1024
     tie: Literal["three-way", "target", "none"] = "three-way"
     head_bias: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
-        self.refuse_positions("sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi")
-        if self.combine == "concat" and self.tie != "none":
-            raise ValueError("combine=concat makes embeddings narrower than d_model: it needs tie=none")
-        if self.combine == "concat" and self.d_embedding < 1:
-            raise ValueError(f"{self.d_model - self.d_embedding} columns of positions leave none of d_model")
-        if self.combine == "add" and self.positions.kind == "one-hot" and self.max_length != self.d_model:
-            raise ValueError(
-                "one-hot positions are max_length wide: add them with max_length=d_model, or concat"
-            )
-        self.check_positions("d_model" if self.combine == "add" else "d_positions", self.position_width)
+        self.check_combination(is_tied=self.tie != "none")
         return self
 
     @property
     def longest(self) -> int | None:
         """Maximum number of tokens of a sequence, including special tokens; None: no limit."""
         return self.max_length if self.positions.kind in {"learned", "one-hot"} else None
-
-    @property
-    def position_width(self) -> int:
-        """Width of the positions: d_model if added, their own width if concatenated."""
-        if self.combine == "add":
-            return self.d_model
-        if isinstance(self.positions, OneHotConfig):
-            return self.max_length
-        has_vectors = self.positions.kind in {"sinusoidal", "learned", "constant"}
-        return (self.d_positions or self.d_model // 4) if has_vectors else 0
-
-    @property
-    def d_embedding(self) -> int:
-        """Width of the embedding table."""
-        return self.d_model if self.combine == "add" else self.d_model - self.position_width
 
 
 def _sized(d_model: int, d_ff: int, n_heads: int, n_layers: int, **options: object) -> TransformerConfig:
@@ -226,6 +204,6 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
 
 
 def _embedding(config: TransformerConfig, weight: nn.Parameter) -> TokenEmbedding:
-    combine = Added if config.combine == "add" else Concatenated
-    positions = combine(config.positions.build(config.max_length, config.position_width))
-    return TokenEmbedding(weight, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)
+    return TokenEmbedding(
+        weight, config.build_positions(), scale=math.sqrt(config.d_model), dropout=config.dropout
+    )

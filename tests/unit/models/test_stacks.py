@@ -9,10 +9,11 @@ from heedful.errors import RequestError
 from heedful.models import captioner, encoder, language_model, transformer, vision
 from heedful.models.mixers import RecurrentMixerConfig
 from heedful.models.positions import POSITIONS
-from heedful.models.registry import PRESETS, preset_trees
+from heedful.models.registry import PRESETS, build_model, preset_trees
 from heedful.models.stacks import LayerConfig
 from heedful.nn.attention.scores import CosineScore, ScaledDotScore
 from heedful.nn.experts import MixtureOfExperts
+from heedful.nn.layout import Tokens
 from heedful.nn.norms import LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.visibility import Window
 from heedful.recipes.problems import validate
@@ -301,8 +302,8 @@ def test_errors_in_decoders_have_their_place(text):
 
 SUPPORTED = {
     "transformer": {"sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi"},
-    "language-model": {"learned", "sinusoidal", "constant", "none", "rotary", "alibi"},
-    "encoder": {"learned", "sinusoidal", "constant", "none", "rotary", "alibi"},
+    "language-model": {"sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi"},
+    "encoder": {"sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi"},
     "vision": {"learned", "grid", "none"},
     "captioner": {"sinusoidal", "learned", "none"},
 }
@@ -311,16 +312,14 @@ SUPPORTED = {
 @every_family
 @pytest.mark.parametrize("kind", [section.model_fields["kind"].default for section in POSITIONS])
 def test_families_refuse_the_positions_that_they_do_not_support(family, kind):
-    options = {"positions": kind} | ({"max_length": 12} if kind == "one-hot" else {})
     if kind in SUPPORTED[family]:
-        assert config_of(family, **options).positions.kind == kind
+        limit = {FAMILIES[family].limit_key: 12} if kind == "one-hot" else {}
+        assert config_of(family, positions=kind, **limit).positions.kind == kind
         return
     with pytest.raises(
         ValidationError, match=rf"positions\.kind={kind} is not supported by kind={family}; expected one of "
     ):
-        config_of(
-            family, **({"positions": kind} if "max_length" not in FAMILIES[family].model_fields else options)
-        )
+        config_of(family, positions=kind)
 
 
 @pytest.mark.parametrize("family", ["transformer", "captioner"])
@@ -349,3 +348,38 @@ def test_groups_of_features_divide_the_width_in_every_layer():
             config_of("encoder", **options)
     with pytest.raises(ValidationError, match=r"d_model=12 must be divisible by layer\.norm\.n_groups=5"):
         config_of("transformer", decoder_layer=power)
+
+
+# Positions of tokens ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family, untied", [("language-model", {"tie": False}), ("encoder", {})])
+def test_concatenated_positions_leave_the_rest_of_the_width_to_embeddings(family, untied):
+    config = config_of(family, combine="concat", d_positions=5, positions="learned", **untied)
+    model = build_model(config, 17)
+    assert model.embedding.weight.shape == (17, config.d_model - 5)
+    combined = model.embedding.eval()(Tokens.of([[3, 3]]))
+    assert combined.shape == (2, config.d_model)
+    if family == "language-model":  # an encoder normalises the whole
+        table = model.embedding.positions.positions.weight[:2]
+        assert torch.equal(combined[0, :-5], combined[1, :-5])
+        torch.testing.assert_close(combined[:, -5:], table)
+
+
+@pytest.mark.parametrize(
+    "family, options, message",
+    [
+        ("language-model", {"combine": "concat"}, "combine=concat makes .* needs tie=false"),
+        ("transformer", {"combine": "concat"}, "combine=concat makes .* needs tie=none"),
+        (
+            "encoder",
+            {"combine": "concat", "d_positions": 12},
+            "12 columns of positions leave none of d_model",
+        ),
+        ("encoder", {"positions": "one-hot", "max_length": 11}, "add them with max_length=d_model"),
+        ("language-model", {"positions": "one-hot", "context": 11}, "add them with context=d_model"),
+    ],
+)
+def test_positions_that_do_not_fit_the_embeddings_are_refused(family, options, message):
+    with pytest.raises(ValidationError, match=message):
+        config_of(family, **options)

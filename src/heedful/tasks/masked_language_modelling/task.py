@@ -146,6 +146,11 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
             raise ValueError(f"model.max_length={self.model.max_length} must be at least {fewest}")
         if self.task.next_sentence and self.model.segments < 2:
             raise ValueError("task.next_sentence requires model.segments=2 (one for each text of a pair)")
+        if self.model.combine != "add":
+            raise ValueError(
+                "model.combine=concat is not supported for masked-language-modelling, whose output layer "
+                "shares the embedding table; use add"
+            )
         return self
 
 
