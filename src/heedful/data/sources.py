@@ -165,6 +165,10 @@ _SEPARATORS = (",", ";")
 """Separators of tables with quotes, as spreadsheets write them."""
 
 
+class HeaderError(DataError):
+    """The first line of a user's table does not name the columns."""
+
+
 def user_table(
     path: Path, columns: Sequence[str], like: object = None, names: Mapping[str, str] | None = None
 ) -> UserTable:
@@ -179,28 +183,28 @@ def user_table(
         like: the source of the run's data. If it is a `ConllSource` or `SquadSource`, the file has the same
             format, unless it is JSON lines. If it is a `TsvSource`, these are tried in order: its separator
             with a header that names the columns; tabs, then commas and semicolons with quotes, with such a
-            header; its own format.
+            header (tabs last if the file is named ``.csv``); its own format.
         names: the field of each column, if the user names it.
 
     Raises:
-        DataError: if the first line of the file does not name the columns.
+        HeaderError: if the first line of the file does not name the columns.
     """
     names = names or {}
     is_jsonl = path.name.removesuffix(".gz").endswith(".jsonl")
     if isinstance(like, ConllSource | SquadSource) and not is_jsonl and not names:
         return like.model_copy(update={"paths": str(path.resolve()), "skip": 0, "limit": None})
-    namings = [{**naming, **names} for naming in (_names_in(like), {column: column for column in columns})]
+    namings = [{**naming, **names} for naming in (field_names(like), {column: column for column in columns})]
     complete = [naming for naming in namings if naming.keys() >= {*columns}]
     by_name = [{column: naming[column] for column in columns} for naming in complete]
     return _json_lines(path, by_name, like) if is_jsonl else _header_table(path, by_name, like, names)
 
 
-def _names_in(source: object) -> dict[str, str]:
+def field_names(source: object) -> dict[str, str]:
     """Return the names of the fields of each column, in the sources whose fields have names."""
     if isinstance(source, BesideSource):
-        return {column: name for part in source.sources for column, name in _names_in(part).items()}
+        return {column: name for part in source.sources for column, name in field_names(part).items()}
     if isinstance(source, ChainSource):
-        return _names_in(source.sources[0])
+        return field_names(source.sources[0])
     if isinstance(source, JsonlSource):
         return {**source.columns, **source.lists}
     if isinstance(source, TsvSource | DatasetsSource):
@@ -241,6 +245,8 @@ def _header_table(
     if isinstance(like, TsvSource):
         run_format = like.model_copy(update={"paths": formats[0].paths, "skip": 0, "limit": None})
         formats.insert(0, run_format.model_copy(update={"header": True}))
+    if path.name.lower().removesuffix(".gz").endswith(".csv"):
+        formats.sort(key=lambda table_format: table_format.separator == "\t")
     candidates = [
         table_format.model_copy(update={"columns": {**naming}})
         for naming in namings
@@ -253,7 +259,7 @@ def _header_table(
         source = run_format
     if source is None:
         expected = " and ".join(namings[0].values())
-        raise DataError(
+        raise HeaderError(
             f"{path}:1: expected a header with the columns {expected}, separated by tabs or commas; "
             "add one, or use JSON lines (.jsonl)"
         )

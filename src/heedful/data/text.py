@@ -205,17 +205,41 @@ class TsvSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
-        records = self.records(file)
-        header = next(records)[1] if self.header else []
-        fields = {column: self._number(field, header, file) for column, field in self.columns.items()}
+        header, records = self.header_and_records(file)
+        numbers = self.field_numbers(header, file)
         for location, record in records:
-            if (missing := first_missing(record, fields.values())) is not None:
-                hint = self._separator_hint(record) or self._quotes_hint(record)
-                raise DataError(too_few_fields(location, record, missing) + hint)
-            if self.header and any(field.strip() for field in record[len(header) :]):
-                counts = f"the header names {len(header)} fields, got {len(record)}"
-                raise DataError(f"{location}: {counts}{self._quotes_hint(record)}")
-            yield LocatedRow({column: record[number] for column, number in fields.items()}, location)
+            if problem := self.problem(location, record, header, numbers.values()):
+                raise DataError(problem)
+            yield LocatedRow({column: record[number] for column, number in numbers.items()}, location)
+
+    def header_and_records(self, file: File) -> tuple[list[str], Iterator[tuple[Location, list[str]]]]:
+        """Return the names of the fields, empty without a header, and the records after it.
+
+        Raises:
+            DataError: as `records`.
+        """
+        records = self.records(file)
+        return (next(records)[1] if self.header else []), records
+
+    def field_numbers(self, header: list[str], file: File) -> dict[str, int]:
+        """Return the number of the field of each column.
+
+        Raises:
+            DataError: if the header does not name a field, or names it more than once.
+        """
+        return {column: self._number(field, header, file) for column, field in self.columns.items()}
+
+    def problem(
+        self, location: Location, record: Sequence[str], header: Sequence[str], numbers: Collection[int]
+    ) -> str | None:
+        """Return why a record does not have these fields, or has more than the header; or None."""
+        if (missing := first_missing(record, numbers)) is not None:
+            hint = self._separator_hint(record) or self._quotes_hint(record)
+            return too_few_fields(location, record, missing) + hint
+        if self.header and any(field.strip() for field in record[len(header) :]):
+            counts = f"the header names {len(header)} fields, got {len(record)}"
+            return f"{location}: {counts}{self._quotes_hint(record)}"
+        return None
 
     def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
         """Yield the fields of each line of a file, the header included.
@@ -242,7 +266,7 @@ class TsvSource(Source):
             )
         return header.index(field)
 
-    def _separator_hint(self, record: list[str]) -> str:
+    def _separator_hint(self, record: Sequence[str]) -> str:
         """Return a hint if the line was not split and contains another common separator."""
         other = (
             next((separator for separator in SEPARATORS if separator in record[0]), None)
@@ -253,7 +277,7 @@ class TsvSource(Source):
             return ""
         return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
 
-    def _quotes_hint(self, record: list[str]) -> str:
+    def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""
         if self.quotes or not any(field.startswith('"') for field in record):
             return ""

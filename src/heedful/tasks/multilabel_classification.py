@@ -116,6 +116,10 @@ class LabelSet(Prediction):
     labels: list[str] = field(default_factory=list)
     probabilities: dict[str, float] = field(default_factory=dict)
 
+    def label_probabilities(self) -> dict[str, float]:
+        """Return the probability of every label."""
+        return self.probabilities
+
 
 def labels_of(row: Row, separator: str) -> list[str]:
     """Return the labels of a row, each once, without white space at their ends."""

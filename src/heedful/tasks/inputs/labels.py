@@ -183,13 +183,17 @@ def first_labels(labels: Sequence[str]) -> str:
 
 
 def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1) -> Prediction:
-    """Return the most probable label, with its log-probability as the score, and the next as alternatives."""
+    """Return the most probable label, with its log-probability as the score, and the next as alternatives.
+
+    It also has the log-probabilities of all labels.
+    """
     values, indices = log_probs.sort(descending=True, stable=True)
     best = [
         Prediction(labels[index], score=log_prob)
         for log_prob, index in list(zip(values.tolist(), indices.tolist(), strict=True))[:n_best]
     ]
-    return Prediction(best[0].text, best[0].score, alternatives=best[1:])
+    distribution = (labels, log_probs.float().cpu().numpy())
+    return replace(best[0], alternatives=best[1:], distribution=distribution)
 
 
 def label_scores(
