@@ -209,7 +209,7 @@ def label_scores(
 def label_records(
     rows: Sequence[LocatedRow[Row]], columns: Sequence[str], predictions: Sequence[Prediction]
 ) -> Iterator[JsonMapping]:
-    """Yield a record for each row: its input, the target, the prediction and whether it is right."""
+    """Yield a record for each row: input, target, prediction, probabilities, whether it is right."""
     for row, prediction in zip(rows, predictions, strict=True):
         record, label = prediction.to_dict(), row.row[LABEL]
         yield {
@@ -217,5 +217,6 @@ def label_records(
             "label": label,
             "prediction": record.pop("text"),
             **record,
+            "probabilities": prediction.label_probabilities(),
             "correct": prediction.text == label,
         }
