@@ -103,6 +103,10 @@ class MultilabelRecipe(ClassificationRecipe):
     task: MultilabelConfig
     objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
 
+    def metric_names(self) -> set[str]:
+        """What validation measures."""
+        return {"loss", "accuracy"}
+
 
 @dataclass(frozen=True)
 class LabelSet(Prediction):
