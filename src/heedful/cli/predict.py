@@ -34,7 +34,7 @@ class Inputs:
     file: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv); JSON lines "
             "(.jsonl); or images and folders of images. - reads standard input.",
             show_default=False,
@@ -109,9 +109,9 @@ class Inputs:
         input_format, file = InputFormat.by(run, self.column or ()), self.only_file
         reads_images = bool(run.task.columns.images)
         if file is None and not reads_images:
-            raise RequestError(
-                f"{self.files[-1]}: expected one file of inputs; several files and folders are for images"
-            )
+            is_folder = len(self.files) == 1
+            problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
+            raise RequestError(f"{problem}; several files and folders are for images, not for this task")
         if self.column and not (self.is_table or self.structured):
             raise RequestError("--column requires a table (.csv, .tsv) or JSON lines")
         if file is None or (reads_images and file.lower().endswith(SUFFIXES)):

@@ -154,8 +154,11 @@ def test_pairs_are_read_from_two_columns(make_run, classifier, tmp_path):
 
 
 def test_several_files_and_folders_are_for_images(letters, tmp_path):
-    for files in (["x.txt", "y.txt"], [tmp_path]):
-        with pytest.raises(RequestError, match=r"expected one file of inputs; .* are for images"):
+    for files, problem in (
+        (["x.txt", "y.txt"], "expected one FILE"),
+        ([tmp_path], "is a folder, not a file"),
+    ):
+        with pytest.raises(RequestError, match=f"{problem}; several files and folders are for images"):
             CliRunner().invoke(app, ["predict", str(letters), *map(str, files)], catch_exceptions=False)
 
 
