@@ -71,6 +71,7 @@ def test_a_table_has_one_line_of_plain_output_for_each_record_and_none_for_the_h
     ]
 
 
+@pytest.mark.slow
 def test_the_user_names_a_column(letters, tmp_path):
     (tmp_path / "in.csv").write_text("x,body\nother,a\n")
     (tmp_path / "in.jsonl").write_text('{"x": "other", "body": "a"}\n')
@@ -143,6 +144,7 @@ def test_lines_of_text_become_a_column_with_the_name_of_the_input(letters, tmp_p
     assert written.prediction.tolist() == certain.tolist()
 
 
+@pytest.mark.slow
 def test_pairs_are_read_from_two_columns(make_run, classifier, tmp_path):
     classifier |= {"task": {"kind": "classification", "pairs": True}}
     run = make_run(tmp_path / "run", classifier, [{"text": x, "pair": "c", "label": x} for x in "ab"])
@@ -202,6 +204,7 @@ def test_an_optional_column_is_read_if_the_header_has_it(tmp_path):
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 @given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4))
 def test_pandas_reads_what_was_written(tmp_path_factory, suffix, rows):

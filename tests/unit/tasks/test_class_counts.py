@@ -19,6 +19,7 @@ def counts_of(head):
     return ClassCounts(head, lambda batch: batch[1], N_CLASSES)
 
 
+@pytest.mark.slow
 @given(batches=st.lists(PAIRS, min_size=1, max_size=3))
 def test_macro_f1_is_that_of_all_batches_together(batches):
     head, pairs = nn.Identity(), [pair for batch in batches for pair in batch]
