@@ -272,7 +272,8 @@ class Echo:
     """Answers with its input, and a note for some."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
-        self.keys, self.recipe = keys, SimpleNamespace(decoding=None)
+        data = SimpleNamespace(train=None)
+        self.keys, self.recipe = keys, SimpleNamespace(data=data, decoding=None)
         columns = Columns(keys, keys)
         self.task = SimpleNamespace(columns=columns, info=SimpleNamespace(options=()))
 

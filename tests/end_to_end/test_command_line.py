@@ -13,6 +13,7 @@ VERBS = {
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
+        "--column", "--out",
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",

@@ -81,6 +81,35 @@ def test_one_image_may_be_named_itself(heedful, folder):
     assert "none.png: no such file" in gone.err
 
 
+def test_several_images_and_folders_may_be_named(heedful, folder, tmp_path):
+    done = heedful("predict", "run", "test/red/1.png", "test/blue/2.png", cwd=folder)
+    assert (done.status, done.out) == (0, "red\nblue\n"), done.err
+    done = heedful("predict", "run", "test/red/1.png", "test/blue/", "--jsonl", cwd=folder)
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    images = sorted(path.name for path in (folder / "test/blue").glob("*.png"))
+    assert [answer["image"] for answer in answers] == ["test/red/1.png", *(f"test/blue/{n}" for n in images)]
+    assert done.status == 1  # test/blue/cut.png
+    done = heedful("predict", "run", "test/red", "--out", tmp_path / "out.csv", cwd=folder)
+    assert (done.status, done.out) == (0, ""), done.err
+    header, *records = (tmp_path / "out.csv").read_text().splitlines()
+    assert header == "image,prediction,p(blue),p(red)"
+    paths = sorted(path.relative_to(folder) for path in (folder / "test/red").glob("*.png"))
+    assert [record.split(",")[0] for record in records] == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["test/red/1.png", "recipe.yaml"], "recipe.yaml: expected an image or a folder"),
+        (["run/cache"], "run/cache: no images in this folder"),
+    ],
+)
+def test_what_is_not_an_image_is_named(heedful, folder, files, message):
+    done = heedful("predict", "run", *files, cwd=folder)
+    assert done.status == 2
+    assert message in done.err
+
+
 def test_what_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
     paths = "test/red/1.png\ntest/blue/cut.png\nnone.png\n\ntest/blue/2.png\n"
     done = heedful("predict", "run", cwd=folder, stdin=paths)

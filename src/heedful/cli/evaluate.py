@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import options
+from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Json
-from heedful.cli.output import json_result, log, result, whole_file
+from heedful.cli.output import json_result, log, result, terminal_width, whole_file
 from heedful.errors import RequestError
 from heedful.files import json_text
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from heedful.tasks.evaluation import Evaluation
     from heedful.tasks.metrics.score import Score
     from heedful.tasks.task_info import OwnData
+
+Print = Callable[[str], None]
+"""Prints a line."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,9 @@ class Extent:
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Write the scores of each sentence or document as JSON lines; with --alignments, the links."
+            help="Write the scores of each sentence or document as JSON lines, with the probability of each "
+            "label (classifiers); with --alignments, the links. - is standard output; the scores then go to "
+            "standard error."
         ),
     ] = None
     limit: Annotated[
@@ -218,6 +224,23 @@ class Extent:
             help="Override a key of the recipe section evaluation, e.g. language=ja; may be repeated.",
         ),
     ] = None
+
+    @property
+    def to_standard_output(self) -> bool:
+        """Whether `output` is standard output."""
+        return str(self.output) == "-"
+
+    def scores_printer(self, *, as_json: bool) -> Print:
+        """Return the function that prints a line of the scores: on the stream that `output` leaves free.
+
+        Raises:
+            RequestError: the scores as JSON and `output` would both go to standard output.
+        """
+        if as_json and self.to_standard_output:
+            raise RequestError("--output - is not supported with --json; give a file, or remove --json")
+        if as_json:
+            return lambda line: None
+        return log if self.to_standard_output else result
 
 
 def evaluate(
@@ -235,13 +258,14 @@ def evaluate(
 
     sources.files()  # refuse several data options before the run is loaded
     alignment_options.check(decoding, extent)
+    show = extent.scores_printer(as_json=as_json)
     loaded_run = load(run, device=device)
     if extent.evaluation:
         loaded_run = with_evaluation(loaded_run, extent.evaluation)
     if alignment_options.alignments is None:
-        evaluations = _score_predictions(loaded_run, sources, extent, decoding, prints=not as_json)
+        evaluations = _score_predictions(loaded_run, sources, extent, decoding, show)
     else:
-        evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, prints=not as_json)]
+        evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, show)]
     if as_json:
         json_result(
             {"version": 1, "run": str(run), "splits": [evaluation.to_dict() for evaluation in evaluations]}
@@ -249,7 +273,7 @@ def evaluate(
 
 
 def _score_alignments(
-    run: "Run", sources: Sources, extent: Extent, alignment_options: AlignmentOptions, *, prints: bool
+    run: "Run", sources: Sources, extent: Extent, alignment_options: AlignmentOptions, show: Print
 ) -> "Evaluation":
     """Score attention on one data set, print a table of all heads and write the links of the selected one."""
     sources_by_name = sources.chosen(run)
@@ -265,16 +289,15 @@ def _score_alignments(
         write(evaluation.pharaoh())
     if alignment_options.head is None:
         alignment_options.save_best_head(run, evaluation)
-    if prints:
-        for line in evaluation.lines():
-            result(line)
-        result(f"* marks the reported head: {evaluation.reported.choice}")
-        _show(name, "sentences", evaluation.scores)
+    for line in evaluation.lines():
+        show(line)
+    show(f"* marks the reported head: {evaluation.reported.choice}")
+    _show(name, "sentences", evaluation.scores, show)
     return evaluation
 
 
 def _score_predictions(
-    run: "Run", sources: Sources, extent: Extent, decoding: Decoding, *, prints: bool
+    run: "Run", sources: Sources, extent: Extent, decoding: Decoding, show: Print
 ) -> "list[Evaluation]":
     """Score each data set, print its scores and write its rows."""
     from heedful.runs.evaluate import evaluate as score
@@ -294,8 +317,7 @@ def _score_predictions(
             evaluations.append(evaluation)
             for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
-            if prints:
-                _show(name, run.task.info.unit, evaluation.scores)
+            _show(name, run.task.info.unit, evaluation.scores, show)
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
 
@@ -306,17 +328,24 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
     if output is None:
         yield lambda lines: None
         return
+    if str(output) == "-":
+        yield lambda lines: list(map(result, lines))
+        return
     with whole_file(output) as file:
         yield lambda lines: file.writelines(line + "\n" for line in lines)
 
 
-def _show(name: str, unit: str, scores: "Sequence[Score]") -> None:
-    """Print one line per score with value and signature, followed by token shares if present."""
-    result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
+def _show(name: str, unit: str, scores: "Sequence[Score]", show: Print) -> None:
+    """Print one line per score with value and signature, token shares if present, and tables of classes."""
+    show(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:
         digits = 2 if abs(score.value) >= 10 else 4
-        result(f"  {score.name:<22} {score.value:>8.{digits}f}  {score.signature}")
+        show(f"  {score.name:<22} {score.value:>8.{digits}f}  {score.signature}")
         if shares := score.details.get("shares"):
             text = "share of tokens: " + " ".join(f"{share:.1%}" for share in shares)
             for line in textwrap.wrap(text, 76):
-                result(f"    {line}")
+                show(f"    {line}")
+    for score in scores:
+        heading = "span" if score.name.startswith("span") else "class"
+        for line in class_tables(score.details, terminal_width() - 2, heading):
+            show(f"  {line}".rstrip())

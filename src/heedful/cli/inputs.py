@@ -7,8 +7,8 @@ import select
 import stat
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import IO, TYPE_CHECKING, TypeVar
@@ -179,10 +179,17 @@ class Input:
     Args:
         record: values by key, including keys that the run does not read; incomplete if there is an error.
         error: why the line cannot be used, or None.
+        fields: the key in the record of each key that the run reads, if it is another one.
     """
 
     record: JsonMapping
     error: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def values(self) -> JsonMapping:
+        """The record with the values that the run reads under the run's own keys."""
+        return {**self.record, **{key: self.record[name] for key, name in self.fields.items()}}
 
 
 @dataclass(frozen=True)
@@ -193,17 +200,55 @@ class InputFormat:
         keys: required keys.
         optional_keys: optional keys.
         accepts_list: whether JSON may give a list of strings instead of a string.
+        names: the fields of keys in JSON lines and tables, if the user names them (``--column``).
+        recipe_names: the fields of columns in the run's training data; used if the first line has them.
     """
 
     keys: tuple[str, ...]
     optional_keys: tuple[str, ...] = ()
     accepts_list: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    recipe_names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, run: "Run") -> "InputFormat":
-        """Return the input format of a run."""
+    def by(cls, run: "Run", chosen: Sequence[str] = ()) -> "InputFormat":
+        """Return the input format of a run.
+
+        Args:
+            run: the run.
+            chosen: fields that the user names: ``KEY=NAME``, or ``NAME`` for the next key.
+
+        Raises:
+            RequestError: there are more names than keys.
+        """
+        from heedful.data.sources import field_names
+
         columns = run.task.columns
-        return cls(columns.inputs, columns.optional_inputs, columns.input_lists)
+        keys = (*columns.inputs, *columns.optional_inputs)
+        names: dict[str, str] = {}
+        for text in chosen:
+            key, separator, name = text.partition("=")
+            if not separator or key not in keys:
+                key, name = next((key for key in keys if key not in names), ""), text
+            if not key or key in names:
+                raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys)}")
+            names[key] = name
+        recipe_names = {k: name for k, name in field_names(run.recipe.data.train).items() if k in keys}
+        return cls(columns.inputs, columns.optional_inputs, columns.input_lists, names, recipe_names)
+
+    def _named_as(self, line: str) -> "InputFormat | None":
+        """Return the format with the names of the recipe, if a line has them and the user names no fields.
+
+        None if the line is not an object, so that a later one decides.
+        """
+        try:
+            record = _parse(line)
+        except (ValueError, DataError):
+            return None
+        if not isinstance(record, dict):
+            return None
+        names = {key: self.recipe_names.get(key, key) for key in self.keys}
+        return self if self.names or not record.keys() >= {*names.values()} else replace(self, names=names)
 
     def read(self, source: Source, *, structured: bool) -> Iterator[Input]:
         """Yield one input per line: a JSON object if `structured`, else texts separated by tabs.
@@ -214,6 +259,7 @@ class InputFormat:
         """
         from heedful.data.lines import Location, decoded, looks_like_utf16
 
+        input_format = None if structured else self
         for number, raw in enumerate(source.raw, 1):
             location = Location(source.name, number)
             try:
@@ -223,7 +269,8 @@ class InputFormat:
                     raise
                 yield Input({}, str(error))
             else:
-                yield self._input(line, location, structured)
+                input_format = input_format or self._named_as(line)
+                yield (input_format or self)._input(line, location, structured)
 
     def _input(self, line: str, location: "Location", structured: bool) -> Input:
         """Parse one line.
@@ -237,7 +284,7 @@ class InputFormat:
             return Input({}, str(error))
         except DataError as error:
             parsed = Input({}, str(error))
-        if location.line == 1 and not parsed.record.keys() >= {*self.keys}:
+        if location.line == 1 and not parsed.record.keys() >= {self._name(key) for key in self.keys}:
             raise DataError(parsed.error)
         return parsed
 
@@ -260,15 +307,21 @@ class InputFormat:
             reason = str(error)
             if isinstance(error, json.JSONDecodeError):
                 reason = f"{error.msg} at column {error.colno}"
-            example = {self.keys[0]: "cat.png" if self.keys[0] == "image" else "A man sleeps."}
+            example = {self._name(self.keys[0]): "cat.png" if self.keys[0] == "image" else "A man sleeps."}
             hint = f"with --jsonl every line must be an object such as {json.dumps(example)}"
             raise DataError(f"{location}: not JSON ({reason}); {hint}") from None
         if not isinstance(record, dict):
-            raise DataError(f"{location}: {self._expected(self.keys[0])}, got {_type_name(record)}")
-        for key in (*self.keys, *(key for key in self.optional_keys if key in record)):
-            if problem := self._problem(record, key):
+            expected = self._expected(self._name(self.keys[0]))
+            raise DataError(f"{location}: {expected}, got {_type_name(record)}")
+        optional = (key for key in self.optional_keys if key in self.names or key in record)
+        fields = {key: self._name(key) for key in (*self.keys, *optional)}
+        for name in fields.values():
+            if problem := self._problem(record, name):
                 return Input(record, f"{location}: {problem}")
-        return Input(record)
+        return Input(record, fields={key: name for key, name in fields.items() if key != name})
+
+    def _name(self, key: str) -> str:
+        return self.names.get(key, key)
 
     def _problem(self, record: JsonMapping, key: str) -> str | None:
         """Return why the value of `key` is not usable text, or None if it is."""

@@ -14,6 +14,7 @@ from heedful.cli import options
 from heedful.cli.inputs import Input, InputFormat, Source, text_of
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
 from heedful.cli.output import json_result, log, one_line, result, write_result
+from heedful.cli.tables import TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
@@ -31,16 +32,36 @@ class Inputs:
     """Options for the inputs and their format."""
 
     file: Annotated[
-        str,
+        list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Inputs (texts or paths of images), one per line, or JSON lines; or a single image. "
-            "- reads standard input.",
+            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv); JSON lines "
+            "(.jsonl); or images and folders of images. - reads standard input.",
+            show_default=False,
         ),
-    ] = "-"
+    ] = None
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Read and write JSON lines; default for .jsonl files.")
     ] = False
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Field to read in a table or in JSON lines: NAME, once for each text of an input, or "
+            "KEY=NAME (text=review). [default: as in the recipe]",
+        ),
+    ] = None
+
+    @property
+    def files(self) -> list[str]:
+        """The files; - if none is given."""
+        return self.file or ["-"]
+
+    @property
+    def only_file(self) -> str | None:
+        """The file, if it is only one and not a folder."""
+        is_single = len(self.files) == 1 and not os.path.isdir(self.files[0])
+        return self.files[0] if is_single else None
 
     def source(self, run: Path) -> Source:
         """Open the source of the inputs; ``run`` is used in error messages.
@@ -48,29 +69,79 @@ class Inputs:
         Raises:
             DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
         """
+        file = self.only_file
+        if file is None:
+            return Source(self.files[0], ())
         try:
-            return Source.of(self.file)
+            return Source.of(file)
         except (DataError, OSError) as error:  # OSError: a text may be too long for a file name
-            if os.path.exists(self.file) or not (" " in self.file or not Path(self.file).suffix):
+            if os.path.exists(file) or not (" " in file or not Path(file).suffix):
                 raise
-            problem = error if isinstance(error, DataError) else f"{one_line(self.file[:60])}…: no such file"
-            text = shlex.quote(self.file) if len(self.file) <= 60 else "TEXT"
+            problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
+            text = shlex.quote(file) if len(file) <= 60 else "TEXT"
             remedy = f"echo {text} | heedful predict {shlex.quote(str(run))}"
             raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
 
     @property
-    def structured(self) -> bool:
-        """Whether inputs and answers are JSON lines."""
-        return self.jsonl or self.file.endswith((".jsonl", ".jsonl.gz"))
+    def is_table(self) -> bool:
+        """Whether the file is a table (CSV, TSV)."""
+        return self.only_file is not None and is_table(self.only_file)
 
-    def read(self, source: Source, run: "Run") -> Iterator[Input]:
-        """Yield the inputs: one per line, or the file itself if it is an image (not a list of paths)."""
+    @property
+    def structured(self) -> bool:
+        """Whether answers are JSON lines, and inputs too, except tables."""
+        return self.jsonl or (self.only_file or "").endswith((".jsonl", ".jsonl.gz"))
+
+    def read(self, source: Source, run: "Run", *, whole: bool = False) -> Iterator[Input]:
+        """Yield the inputs: records or lines of the file, or files themselves if they are images.
+
+        Args:
+            source: the source of the inputs.
+            run: the run.
+            whole: whether the source is one input, whatever the file's name.
+
+        Raises:
+            RequestError: the run or the file does not support the options.
+            DataError: a folder has no images, or the file is in the wrong format.
+        """
         from heedful.data.images import SUFFIXES
 
-        input_format = InputFormat.by(run)
-        if run.task.columns.images and self.file.lower().endswith(SUFFIXES):
-            return iter([Input({input_format.keys[0]: self.file})])
+        input_format, file = InputFormat.by(run, self.column or ()), self.only_file
+        reads_images = bool(run.task.columns.images)
+        if file is None and not reads_images:
+            is_folder = len(self.files) == 1
+            problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
+            raise RequestError(f"{problem}; several files and folders are for images, not for this task")
+        if self.column and not (self.is_table or self.structured):
+            raise RequestError("--column requires a table (.csv, .tsv) or JSON lines")
+        if file is None or (reads_images and file.lower().endswith(SUFFIXES)):
+            return iter([Input({input_format.keys[0]: path}) for path in _image_paths(self.files)])
+        if self.is_table and not whole:
+            return table_inputs(file, input_format, run.recipe.data.train)
         return input_format.read(source, structured=self.structured)
+
+
+def _image_paths(files: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of images: files as given, and those in folders and their subfolders, sorted by name.
+
+    Raises:
+        DataError: a folder has no images, or one of several files is not an image by its name.
+    """
+    from heedful.data.images import SUFFIXES
+    from heedful.data.lines import File, files_in
+
+    for file in files:
+        if os.path.isdir(file):
+            images = [found.name for found in files_in(File(Path(file), file))]
+            if not (images := [name for name in images if name.lower().endswith(SUFFIXES)]):
+                raise DataError(
+                    f"{file}: no images in this folder; expected files named {', '.join(SUFFIXES)}"
+                )
+            yield from images
+        elif file.lower().endswith(SUFFIXES):
+            yield file
+        else:
+            raise DataError(f"{file}: expected an image or a folder; a list of paths must be the only FILE")
 
 
 @dataclass(frozen=True)
@@ -169,6 +240,26 @@ class Plain:
     ] = False
 
 
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Write a table (.csv, .tsv or .jsonl): the fields of the inputs, the prediction and the "
+        "probability of each label.",
+    ),
+]
+
+
+def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Path | None) -> None:
+    """Raise `RequestError` for options that the formats of inputs and outputs do not support."""
+    if (task.alignment or task.n_best) and (out or not inputs.structured):
+        raise RequestError("--n-best and --alignment require --jsonl, without --out")
+    if (plain.stream or plain.whole) and inputs.structured:
+        raise RequestError("--stream and --whole require plain text; remove --jsonl")
+    if plain.stream and out:
+        raise RequestError("--stream is not supported with --out; remove one of them")
+
+
 def predict(
     run: options.Run,
     inputs: Inputs,
@@ -176,15 +267,14 @@ def predict(
     plain: Plain,
     precision: Precision = "auto",
     device: Device = "auto",
+    out: Out = None,
 ) -> None:
     """Predict with a run: print one output per input, in order.
 
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
-    if (task.alignment or task.n_best) and not inputs.structured:
-        raise RequestError("--n-best and --alignment require --jsonl")
-    if (plain.stream or plain.whole) and inputs.structured:
-        raise RequestError("--stream and --whole require plain text; remove --jsonl")
+    _check_formats(inputs, task, plain, out)
+    table = None if out is None else TableWriter(out)
     source = inputs.source(run)
     if plain.whole:
         source = source.as_one_line()
@@ -192,7 +282,7 @@ def predict(
 
     loaded_run = load(run, device=device)
     predictor = task.predictor(loaded_run, precision)
-    parsed = inputs.read(source, loaded_run)
+    parsed = inputs.read(source, loaded_run, whole=plain.whole)
     if plain.stream:
         answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
     else:
@@ -200,13 +290,18 @@ def predict(
     columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
     n, failed, notes = 0, 0, NoteLog()
     for parsed_input, prediction in answers:
-        if inputs.structured:
+        if table is not None:
+            table.add(parsed_input.record, prediction)
+        elif inputs.structured:
             json_result(_answer_record(parsed_input, prediction, columns))
         else:
             result("" if plain.stream else one_line(prediction.text))
         n, failed = n + 1, failed + bool(prediction.error)
-        notes.add(prediction, parsed_input.record.get(loaded_run.task.columns.inputs[0]))
+        notes.add(prediction, parsed_input.values.get(loaded_run.task.columns.inputs[0]))
     notes.summarize()
+    if table is not None:
+        table.write()
+        log(f"{table.path}: {n:,} rows")
     if failed:
         raise WorkError(f"{failed} of {n} inputs could not be read")
 
@@ -222,7 +317,7 @@ def _answers(
     empty = dict.fromkeys(columns.inputs, "")
     for block in blocks:
         batch = [
-            columns.input_of(empty if parsed_input.error else parsed_input.record) for parsed_input in block
+            columns.input_of(empty if parsed_input.error else parsed_input.values) for parsed_input in block
         ]
         predictions = predictor.predict(batch, first=n_answered)
         for parsed_input, prediction in zip(block, predictions, strict=True):
@@ -239,7 +334,7 @@ def _streamed(
         prediction = Prediction("", error=parsed_input.error)
         if not parsed_input.error:
             try:
-                pieces = predictor.stream(parsed_input.record[key], ordinal=ordinal)
+                pieces = predictor.stream(parsed_input.values[key], ordinal=ordinal)
                 while True:
                     write_result(next(pieces))
             except StopIteration as end:

@@ -25,7 +25,7 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.data.text import Index, field_at, texts_at, too_few_fields
+from heedful.data.text import field_at, first_missing, texts_at, too_few_fields
 from heedful.errors import DataError
 from heedful.typing import JsonObject
 
@@ -42,7 +42,8 @@ class ConllSource(Source):
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
         columns: the field number of each column, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
-            ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U.
+            ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U. Negative numbers count from the end:
+            ``{words: 0, tags: -1}`` reads the last field.
         universal: CoNLL-U format: fields are separated by tabs, lines that begin with ``#`` are comments, and
             ranges (``1-2``) and empty nodes (``1.1``) are skipped. Otherwise fields are separated by tabs or
             spaces, and ``-DOCSTART-`` lines are skipped.
@@ -50,7 +51,7 @@ class ConllSource(Source):
 
     kind: Literal["conll"] = "conll"
     paths: Paths
-    columns: dict[str, Index] = Field(min_length=1)
+    columns: dict[str, int] = Field(min_length=1)
     universal: bool = False
 
     def open(self, root: Path) -> Rows:
@@ -75,9 +76,8 @@ class ConllSource(Source):
             return
         if not self.universal and fields[0] == DOCUMENT:
             return
-        last_field = max(self.columns.values())
-        if len(fields) <= last_field:
-            raise DataError(too_few_fields(location, fields, last_field))
+        if (missing := first_missing(fields, self.columns.values())) is not None:
+            raise DataError(too_few_fields(location, fields, missing))
         yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, location)
 
 

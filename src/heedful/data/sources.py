@@ -1,6 +1,6 @@
 """All data sources, those that combine others, and the source for a user's own file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -161,43 +161,112 @@ def _after_skipped(groups: Iterator[T], config: Source) -> Iterator[T]:
 UserTable = TsvSource | JsonlSource | ConllSource | SquadSource
 """The sources that can read a user's file."""
 
+_SEPARATORS = (",", ";")
+"""Separators of tables with quotes, as spreadsheets write them."""
 
-def user_table(path: Path, columns: Sequence[str], like: object = None) -> UserTable:
+
+class HeaderError(DataError):
+    """The first line of a user's table does not name the columns."""
+
+
+def user_table(
+    path: Path, columns: Sequence[str], like: object = None, names: Mapping[str, str] | None = None
+) -> UserTable:
     """Return the source for a user's file: JSON lines, or a table whose header names the columns.
+
+    Fields are found by the names that ``like`` gives to the columns, if the file has them, or else by the
+    columns' own names.
 
     Args:
         path: the file.
         columns: the required columns.
         like: the source of the run's data. If it is a `ConllSource` or `SquadSource`, the file has the same
-            format. If it is a `TsvSource`, these are tried in order: its separator with a header that names
-            the columns; tabs, then commas with quotes, with such a header; its own format.
+            format, unless it is JSON lines. If it is a `TsvSource`, these are tried in order: its separator
+            with a header that names the columns; tabs, then commas and semicolons with quotes, with such a
+            header (tabs last if the file is named ``.csv``); its own format.
+        names: the field of each column, if the user names it.
+
+    Raises:
+        HeaderError: if the first line of the file does not name the columns.
     """
-    table_path, fields = str(path.resolve()), {column: column for column in columns}
-    if path.name.removesuffix(".gz").endswith(".jsonl"):
-        return JsonlSource(paths=table_path, columns=fields)
-    if isinstance(like, ConllSource | SquadSource):
-        return like.model_copy(update={"paths": table_path, "skip": 0, "limit": None})
-    tab_separated = TsvSource(paths=table_path, columns={**fields}, header=True)
-    candidates = [tab_separated, tab_separated.model_copy(update={"separator": ",", "quotes": True})]
+    names = names or {}
+    is_jsonl = path.name.removesuffix(".gz").endswith(".jsonl")
+    if isinstance(like, ConllSource | SquadSource) and not is_jsonl and not names:
+        return like.model_copy(update={"paths": str(path.resolve()), "skip": 0, "limit": None})
+    namings = [{**naming, **names} for naming in (field_names(like), {column: column for column in columns})]
+    complete = [naming for naming in namings if naming.keys() >= {*columns}]
+    by_name = [{column: naming[column] for column in columns} for naming in complete]
+    return _json_lines(path, by_name, like) if is_jsonl else _header_table(path, by_name, like, names)
+
+
+def field_names(source: object) -> dict[str, str]:
+    """Return the names of the fields of each column, in the sources whose fields have names."""
+    if isinstance(source, BesideSource):
+        return {column: name for part in source.sources for column, name in field_names(part).items()}
+    if isinstance(source, ChainSource):
+        return field_names(source.sources[0])
+    if isinstance(source, JsonlSource):
+        return {**source.columns, **source.lists}
+    if isinstance(source, TsvSource | DatasetsSource):
+        return {column: name for column, name in source.columns.items() if isinstance(name, str)}
+    return {}
+
+
+def _json_lines(path: Path, namings: Sequence[dict[str, str]], like: object) -> JsonlSource:
+    """Return a source with the first naming whose fields the first line has, or else with the first."""
+    kept_lists = {*list_columns(like)}
+    sources = [
+        JsonlSource(
+            paths=str(path.resolve()),
+            columns={column: name for column, name in naming.items() if column not in kept_lists},
+            lists={column: name for column, name in naming.items() if column in kept_lists},
+        )
+        for naming in namings
+    ]
+    return next((source for source in sources if _reads_first(source)), sources[0])
+
+
+def _reads_first(source: Source) -> bool:
+    """Whether the first row of a source can be read."""
+    try:
+        return next(source.open(Path()), None) is not None
+    except DataError:
+        return False
+
+
+def _header_table(
+    path: Path, namings: Sequence[Mapping[str, str]], like: object, names: Mapping[str, str]
+) -> TsvSource:
+    """Return the first format in which the header has the names of a naming, or else that of the run."""
+    fields: dict[str, int | str] = {**namings[0]}
+    formats = [TsvSource(paths=str(path.resolve()), columns=fields, header=True)]
+    formats += [formats[0].model_copy(update={"separator": text, "quotes": True}) for text in _SEPARATORS]
     run_format = None
     if isinstance(like, TsvSource):
-        run_format = like.model_copy(update={"paths": table_path, "skip": 0, "limit": None})
-        candidates = [run_format.model_copy(update={"columns": fields, "header": True}), *candidates]
+        run_format = like.model_copy(update={"paths": formats[0].paths, "skip": 0, "limit": None})
+        formats.insert(0, run_format.model_copy(update={"header": True}))
+    if path.name.lower().removesuffix(".gz").endswith(".csv"):
+        formats.sort(key=lambda table_format: table_format.separator == "\t")
+    candidates = [
+        table_format.model_copy(update={"columns": {**naming}})
+        for naming in namings
+        for table_format in formats
+    ]
     if not path.is_file():
         return candidates[0]
-    source = next(
-        (candidate for candidate in candidates if _has_header(path, candidate, columns)), run_format
-    )
+    source = next((candidate for candidate in candidates if _has_header(path, candidate)), None)
+    if source is None and run_format is not None and not names:
+        source = run_format
     if source is None:
-        names = " and ".join(columns)
-        raise DataError(
-            f"{path}:1: expected a header with the columns {names}, separated by tabs or commas; "
+        expected = " and ".join(namings[0].values())
+        raise HeaderError(
+            f"{path}:1: expected a header with the columns {expected}, separated by tabs or commas; "
             "add one, or use JSON lines (.jsonl)"
         )
     return source
 
 
-def _has_header(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
+def _has_header(path: Path, like: TsvSource) -> bool:
     """Whether the first line of a file names the columns."""
     try:
         _, first = next(like.records(File(path, path.name)))
@@ -205,4 +274,4 @@ def _has_header(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
         if not like.quotes:
             raise
         return False  # a quote may be text in this file
-    return set(columns) <= set(first)
+    return {*like.columns.values()} <= {*first}

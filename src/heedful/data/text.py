@@ -4,10 +4,10 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -35,8 +35,6 @@ from heedful.typing import JsonObject
 
 TEXT = "text"
 """The one column of running text."""
-
-Index = Annotated[int, Field(ge=0)]
 
 SEPARATORS = ("\t", ",", ";", "|")
 """Common separators, for hints in messages."""
@@ -179,7 +177,7 @@ class TsvSource(Source):
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
-        columns: the field of each column: its number (from 0) or, with ``header``, its name.
+        columns: the field of each column: its number (from 0; -1 is the last) or, with ``header``, its name.
         header: whether the first line of every file names the fields.
         separator: the single character between fields.
         quotes: whether fields may be in double quotes, as in CSV; otherwise quotes are text.
@@ -187,7 +185,7 @@ class TsvSource(Source):
 
     kind: Literal["tsv"] = "tsv"
     paths: Paths
-    columns: dict[str, Index | str] = Field(min_length=1)
+    columns: dict[str, int | str] = Field(min_length=1)
     header: bool = False
     separator: str = Field(default="\t", min_length=1, max_length=1)
     quotes: bool = False
@@ -207,18 +205,41 @@ class TsvSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
-        records = self.records(file)
-        header = next(records)[1] if self.header else []
-        fields = {column: self._number(field, header, file) for column, field in self.columns.items()}
-        last = max(fields.values())
+        header, records = self.header_and_records(file)
+        numbers = self.field_numbers(header, file)
         for location, record in records:
-            if len(record) <= last:
-                hint = self._separator_hint(record) or self._quotes_hint(record)
-                raise DataError(too_few_fields(location, record, last) + hint)
-            if self.header and any(field.strip() for field in record[len(header) :]):
-                counts = f"the header names {len(header)} fields, got {len(record)}"
-                raise DataError(f"{location}: {counts}{self._quotes_hint(record)}")
-            yield LocatedRow({column: record[number] for column, number in fields.items()}, location)
+            if problem := self.problem(location, record, header, numbers.values()):
+                raise DataError(problem)
+            yield LocatedRow({column: record[number] for column, number in numbers.items()}, location)
+
+    def header_and_records(self, file: File) -> tuple[list[str], Iterator[tuple[Location, list[str]]]]:
+        """Return the names of the fields, empty without a header, and the records after it.
+
+        Raises:
+            DataError: as `records`.
+        """
+        records = self.records(file)
+        return (next(records)[1] if self.header else []), records
+
+    def field_numbers(self, header: list[str], file: File) -> dict[str, int]:
+        """Return the number of the field of each column.
+
+        Raises:
+            DataError: if the header does not name a field, or names it more than once.
+        """
+        return {column: self._number(field, header, file) for column, field in self.columns.items()}
+
+    def problem(
+        self, location: Location, record: Sequence[str], header: Sequence[str], numbers: Collection[int]
+    ) -> str | None:
+        """Return why a record does not have these fields, or has more than the header; or None."""
+        if (missing := first_missing(record, numbers)) is not None:
+            hint = self._separator_hint(record) or self._quotes_hint(record)
+            return too_few_fields(location, record, missing) + hint
+        if self.header and any(field.strip() for field in record[len(header) :]):
+            counts = f"the header names {len(header)} fields, got {len(record)}"
+            return f"{location}: {counts}{self._quotes_hint(record)}"
+        return None
 
     def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
         """Yield the fields of each line of a file, the header included.
@@ -245,7 +266,7 @@ class TsvSource(Source):
             )
         return header.index(field)
 
-    def _separator_hint(self, record: list[str]) -> str:
+    def _separator_hint(self, record: Sequence[str]) -> str:
         """Return a hint if the line was not split and contains another common separator."""
         other = (
             next((separator for separator in SEPARATORS if separator in record[0]), None)
@@ -256,17 +277,24 @@ class TsvSource(Source):
             return ""
         return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
 
-    def _quotes_hint(self, record: list[str]) -> str:
+    def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""
         if self.quotes or not any(field.startswith('"') for field in record):
             return ""
         return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
 
 
+def first_missing(record: Sequence[str], numbers: Collection[int]) -> int | None:
+    """Return the number of a field that a record does not have, if any; negative ones count from its end."""
+    missing = (number for number in (max(numbers), min(numbers)) if not -len(record) <= number < len(record))
+    return next(missing, None)
+
+
 def too_few_fields(location: Location, record: Sequence[str], number: int) -> str:
     """Return the message for a record that has no field of this number."""
     n = len(record)
-    return f"{location}: field number {number} (from 0) is required, got {n} field{'s' * (n > 1)}"
+    origin = "the end" if number < 0 else "0"
+    return f"{location}: field number {number} (from {origin}) is required, got {n} field{'s' * (n > 1)}"
 
 
 def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:

@@ -33,6 +33,7 @@ from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
+from heedful.tasks.class_counts import ClassCounts
 from heedful.tasks.evaluation import (
     Batches,
     Evaluation,
@@ -238,12 +239,21 @@ class Task(ABC):
         batches = self.batches(data.valid, training=False)
         plan = in_order(batches.lengths, micro_batch_tokens(self.recipe))
 
+        counts = self.class_counts(module.model)
+
         def validate(model: nn.Module) -> Mapping[str, float]:
-            return self.validation_metrics(
-                mean_terms(module, (batches(samples.tolist(), 0) for samples in plan))
-            )
+            samples_in_order = (batches(samples.tolist(), 0) for samples in plan)
+            if counts is None:
+                return self.validation_metrics(mean_terms(module, samples_in_order))
+            with counts.counting(samples_in_order) as counted:
+                metrics = self.validation_metrics(mean_terms(module, counted))
+            return {**metrics, **counts.metrics()}
 
         return validate
+
+    def class_counts(self, model: nn.Module) -> ClassCounts | None:
+        """Return what counts the predicted classes in validations, if the metric of the training needs it."""
+        return None
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Return the validation metrics, given the mean of each term of the loss. `validator` calls it."""

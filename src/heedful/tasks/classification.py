@@ -20,6 +20,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, RowReader
+from heedful.tasks.class_counts import MACRO_F1, ClassCounts, classes_of
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -57,11 +58,11 @@ class ClassificationRecipe(WholeTextRecipe):
     task: ClassificationConfig
     objective: ClassObjectiveConfig = ClassObjectiveConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy", MACRO_F1})
 
     def metric_names(self) -> set[str]:
         """What validation measures."""
-        return {"loss", "accuracy"}
+        return {"loss", "accuracy", MACRO_F1}
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,11 @@ class Classification(WholeTextTask):
     def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
         """Return the batch with the numbers of the labels."""
         return replace(batch, classes=torch.tensor([int(ids[0]) for ids in target_ids]))
+
+    def class_counts(self, model: nn.Module) -> ClassCounts | None:
+        """Return the counts of predicted labels, for macro F1."""
+        n_labels = len(self.processor.labels)
+        return ClassCounts.if_measured(self.recipe, model, "class", classes_of, n_labels)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return texts that differ by a token or two in length."""

@@ -32,6 +32,7 @@ from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
+from heedful.tasks.class_counts import MACRO_F1, ClassCounts, classes_of
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
@@ -101,11 +102,11 @@ class ImageClassificationRecipe(schema.Recipe):
     decoding: schema.NoDecodingConfig | None = None
     evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy", MACRO_F1})
 
     def metric_names(self) -> set[str]:
         """What validation measures."""
-        return {"loss", "accuracy"}
+        return {"loss", "accuracy", MACRO_F1}
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,11 @@ class ImageClassification(Task):
         recipe = self.recipe
         augmentation = recipe.augmentation if training else None
         return ImageBatches(store, self.processor, recipe.model.n_tokens, augmentation, recipe.training.seed)
+
+    def class_counts(self, model: nn.Module) -> ClassCounts | None:
+        """Return the counts of predicted labels, for macro F1."""
+        n_labels = len(self.processor.labels)
+        return ClassCounts.if_measured(self.recipe, model, "class", classes_of, n_labels)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise; ``length`` is not used, since the model fixes the number of tokens."""

@@ -103,6 +103,10 @@ class MultilabelRecipe(ClassificationRecipe):
     task: MultilabelConfig
     objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
 
+    def metric_names(self) -> set[str]:
+        """What validation measures."""
+        return {"loss", "accuracy"}
+
 
 @dataclass(frozen=True)
 class LabelSet(Prediction):
@@ -115,6 +119,10 @@ class LabelSet(Prediction):
 
     labels: list[str] = field(default_factory=list)
     probabilities: dict[str, float] = field(default_factory=dict)
+
+    def label_probabilities(self) -> dict[str, float]:
+        """Return the probability of every label."""
+        return self.probabilities
 
 
 def labels_of(row: Row, separator: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Predictions, their options, and the interface of predictors."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -10,11 +11,12 @@ from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
     from PIL.Image import Image
 
     from heedful.data.images import LazyImage
 
-_INTERNAL = {"ids", "cut"}
+_INTERNAL = {"ids", "cut", "distribution"}
 """Fields that are not part of JSON."""
 
 ImageInput: TypeAlias = "str | Path | bytes | LazyImage | np.ndarray | Image"
@@ -76,6 +78,7 @@ class Prediction:
             model that learned it.
         ids: the numbers of ``tokens`` in the vocabulary; equal pieces may have several. Not part of JSON.
         cut: how many tokens of the input were truncated. JSON has it in the note.
+        distribution: of a classifier, all labels and the log-probability of each, ``[C]``. Not part of JSON.
     """
 
     text: str
@@ -91,6 +94,16 @@ class Prediction:
     follows: float | None = None
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     cut: int = 0
+    distribution: "tuple[Sequence[str], NDArray[np.float32]] | None" = field(
+        default=None, repr=False, compare=False
+    )
+
+    def label_probabilities(self) -> dict[str, float]:
+        """Return the probability of every label; nothing if the task predicts no labels."""
+        if self.distribution is None:
+            return {}
+        labels, log_probs = self.distribution
+        return {label: math.exp(log_prob) for label, log_prob in zip(labels, log_probs.tolist(), strict=True)}
 
     @classmethod
     def keys(cls) -> frozenset[str]:
@@ -100,7 +113,10 @@ class Prediction:
     def to_dict(self) -> JsonObject:
         """Return JSON values; fields that are None are omitted."""
         keys = self.keys()
-        plain = {key: value for key, value in asdict(self).items() if value is not None and key in keys}
+        values = {
+            name: getattr(self, name) for name in (entry.name for entry in fields(self)) if name in keys
+        }
+        plain = {key: value for key, value in values.items() if value is not None}
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}
 
 

@@ -32,6 +32,7 @@ from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
+from heedful.tasks.class_counts import MACRO_F1, ClassCounts
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
 from heedful.tasks.inputs.texts import (
@@ -104,11 +105,11 @@ class TaggingRecipe(TextRecipe):
     model: AnyReader
     objective: ObjectiveConfig = ObjectiveConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy", MACRO_F1})
 
     def metric_names(self) -> set[str]:
         """What validation measures, over words."""
-        return {"loss", "accuracy"}
+        return {"loss", "accuracy", MACRO_F1}
 
     @property
     def word_template(self) -> WordTemplate:
@@ -269,6 +270,11 @@ class Tagging(TextTask):
     def batches(self, store: TokenStore, *, training: bool) -> TagBatches:
         """Return batches of rows, or stretches of long ones."""
         return TagBatches(store, self.recipe.model.longest, self.recipe.word_template)
+
+    def class_counts(self, model: nn.Module) -> ClassCounts | None:
+        """Return the counts of predicted tags, for macro F1."""
+        n_labels = len(self.processor.labels)
+        return ClassCounts.if_measured(self.recipe, model, TAG, lambda batch: batch.targets, n_labels)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return rows that differ by a token or two in length; two words of three are one token."""

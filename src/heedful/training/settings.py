@@ -28,7 +28,8 @@ class TrainingConfig(Config):
         keep_best: number of best checkpoints of regular validations to keep in addition, at least one. If the
             validation at the end of training is better, its checkpoint is kept until training resumes.
         patience: stop after this many consecutive regular validations without improvement; null: never.
-        metric: the validation metric that selects the best checkpoint.
+        metric: the validation metric that selects the best checkpoint: ``loss``, and by task ``perplexity``,
+            ``accuracy``, ``macro-f1`` (which is only measured if it is chosen), ``bleu`` or ``chrf``.
         direction: whether a ``lower`` or ``higher`` metric is better.
         precision: precision of matrix products; ``auto`` uses bf16 if the hardware is faster in it
             (`heedful.training.fast_paths`).

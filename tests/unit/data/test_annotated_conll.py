@@ -49,6 +49,16 @@ def test_words_and_tags_of_news(tmp_path, name, end):
     ]
 
 
+def test_negative_columns_count_from_the_end(tmp_path):
+    (tmp_path / "x.conll").write_text("EU NNP B-ORG\nrejects O\n\nPeter x y B-PER\n")
+    assert [row for row, _ in opened(tmp_path, columns={"words": 0, "tags": -1})] == [
+        {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]},
+        {"words": ["Peter"], "tags": ["B-PER"]},
+    ]
+    with pytest.raises(DataError, match=r"x\.conll:2: field number -3 \(from the end\) .*, got 2 fields"):
+        opened(tmp_path, columns={"words": -3, "tags": 0})
+
+
 def test_comments_ranges_and_empty_nodes_are_skipped(tmp_path):
     (tmp_path / "x.conll").write_text(UNIVERSAL)
     assert opened(tmp_path, columns={"words": 1, "tags": 3}, universal=True) == [

@@ -8,7 +8,15 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.data.sources import SourceConfig, TsvSource, open_source, user_table
+from heedful.data.sources import (
+    BesideSource,
+    ChainSource,
+    JsonlSource,
+    SourceConfig,
+    TsvSource,
+    open_source,
+    user_table,
+)
 from heedful.errors import DataError
 
 ADAPTER = TypeAdapter(SourceConfig)
@@ -397,6 +405,12 @@ def test_a_header_with_a_field_twice_is_refused_where_it_is_wanted(tmp_path):
         assert [row.row for row in found] == [{"t": "2"}]
 
 
+def test_negative_columns_of_a_table_count_from_the_end(tmp_path):
+    (tmp_path / "a.tsv").write_text("n\ttext\tlabel\n1\tx\ty\n")
+    rows = rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"text": -2, "label": -1}, header=True)
+    assert [row.row for row in rows] == [{"text": "x", "label": "y"}]
+
+
 LIKE = {
     "tabs": TsvSource(paths="x", columns={"label": 0, "text": 1}),
     "quoted commas": TsvSource(
@@ -424,6 +438,60 @@ def test_a_users_own_table_is_read_by_its_names_or_as_the_runs_own(tmp_path, lik
     path.write_text(content)
     source = user_table(path, ("text", "label"), LIKE[like])
     assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "good"}]
+
+
+NAMED = {
+    "jsonl": JsonlSource(paths="x", columns={"text": "review", "label": "rating.stars"}, skip=1, limit=1),
+    "header": TsvSource(paths="x", columns={"text": "review", "label": "rating.stars"}, header=True),
+}
+NAMED["chain"] = ChainSource(sources=[NAMED["jsonl"], NAMED["header"]])
+NAMED["beside"] = BesideSource(
+    sources=[
+        JsonlSource(paths="x", columns={"text": "review"}),
+        JsonlSource(paths="y", columns={"label": "rating.stars"}),
+    ]
+)
+
+
+@pytest.mark.parametrize("like", NAMED)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("own.jsonl", '{"review": "a, b", "rating": {"stars": 5}, "text": "other", "label": "other"}\n'),
+        ("own.jsonl", '{"text": "a, b", "label": "5"}\n'),
+        ("own.csv", 'rating.stars,text,review,label\n5,other,"a, b",other\n'),
+        ("own.csv", 'label;text\n5;"a, b"\n'),
+        ("own.tsv", "text\treview\tlabel\trating.stars\nother\ta, b\tother\t5\n"),
+        ("own.tsv", "text\tlabel\na, b\t5\n"),
+    ],
+)
+def test_a_users_own_table_has_the_recipes_names_or_the_tasks(tmp_path, like, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    source = user_table(path, ("text", "label"), NAMED[like])
+    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "5"}]
+
+
+def test_lists_of_the_recipe_stay_lists_in_a_users_own_lines(tmp_path):
+    (tmp_path / "own.jsonl").write_text('{"q": "x", "a": "y"}\n')
+    like = JsonlSource(paths="x", columns={"question": "q"}, lists={"answer": "a"})
+    source = user_table(tmp_path / "own.jsonl", ("question", "answer"), like)
+    assert [row for row, _ in open_source(source, tmp_path)] == [{"question": "x", "answer": ["y"]}]
+
+
+def test_names_that_the_user_gives_take_precedence(tmp_path):
+    (tmp_path / "own.csv").write_text("review,body,label\nother,right,5\n")
+    source = user_table(tmp_path / "own.csv", ("text", "label"), NAMED["jsonl"], {"text": "body"})
+    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "right", "label": "5"}]
+    with pytest.raises(DataError, match=r"own\.csv:1: .* columns bdy"):
+        user_table(tmp_path / "own.csv", ("text",), LIKE["tabs"], {"text": "bdy"})
+
+
+def test_lines_without_any_of_the_names_are_refused_by_the_recipes(tmp_path):
+    (tmp_path / "own.jsonl").write_text('{"body": "x", "label": "5"}\n')
+    source = user_table(tmp_path / "own.jsonl", ("text", "label"), NAMED["jsonl"])
+    with pytest.raises(DataError, match=r"own\.jsonl:1: no field 'review'"):
+        list(open_source(source, tmp_path))
 
 
 @pytest.mark.parametrize("content", ["good\ta\n", "text,lable\na,good\n", '"text\tlabel\na\tgood\n'])

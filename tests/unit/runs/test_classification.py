@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score
 
 from heedful.config import merged
 from heedful.data.sources import JsonlSource, TsvSource
@@ -129,6 +130,28 @@ def test_accuracy_must_be_followed_upwards():
     with pytest.raises(RequestError, match="direction=higher"):
         recipe(training={"metric": "accuracy"})
     assert recipe(training={"metric": "accuracy", "direction": "higher"}).training.metric == "accuracy"
+
+
+@pytest.mark.slow
+def test_validation_measures_the_macro_f1_of_evaluate_if_it_selects_the_checkpoint(tmp_path):
+    into(tmp_path, training={"metric": "macro-f1", "direction": "higher", "max_updates": 12})
+    events = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    measured = [event["metrics"]["macro-f1"] for event in events if event["event"] == "validated"]
+    run = load(tmp_path / "run", device="cpu")
+    located = list(rows_of(run.recipe, run.recipe.data.valid))
+    predicted = [prediction.text for prediction in run.predict([row.row["text"] for row in located])]
+    expected = f1_score([row.row["label"] for row in located], predicted, average="macro")
+    assert max(measured) == pytest.approx(expected)
+    assert len({*measured}) > 1
+    scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
+    assert scores["macro F1"] == pytest.approx(expected)
+
+
+def test_macro_f1_is_measured_only_if_it_is_asked_for(trained):
+    validated = [x for x in read_metrics(trained / "metrics.jsonl") if x["event"] == "validated"]
+    assert all(set(x["metrics"]) == {"loss", "accuracy"} for x in validated)
+    with pytest.raises(RequestError, match="direction=higher"):
+        recipe(training={"metric": "macro-f1"})
 
 
 # Use -------------------------------------------------------------------------------------------------------

@@ -303,3 +303,14 @@ def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
 def test_recipes_that_cannot_work_are_refused(sections, message):
     with pytest.raises(RequestError, match=message):
         recipe(**sections)
+
+
+@pytest.mark.slow
+def test_validation_measures_the_macro_f1_of_evaluate_if_it_selects_the_checkpoint(tmp_path):
+    training = {"max_updates": 6, "tokens_per_update": 60, "validate_every": 3, "save_every": 3}
+    training |= {"metric": "macro-f1", "direction": "higher", "precision": "fp32"}
+    run = into(tmp_path, training=training)
+    events = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    measured = [event["metrics"]["macro-f1"] for event in events if event["event"] == "validated"]
+    scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
+    assert max(measured) == pytest.approx(scores["macro F1"])

@@ -326,3 +326,13 @@ def test_tags_that_training_has_not_seen_count_as_wrong(run, tmp_path, unseen):
     (note,) = found.notes
     assert note.startswith("1 with a tag that training has not seen count as wrong")
     assert f"{unseen!r} (1, first at {path}:3)" in note
+
+
+@pytest.mark.slow
+def test_validation_measures_the_macro_f1_of_evaluate_if_it_selects_the_checkpoint(tmp_path):
+    into(tmp_path, training={"metric": "macro-f1", "direction": "higher", "max_updates": 12})
+    events = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    measured = [event["metrics"]["macro-f1"] for event in events if event["event"] == "validated"]
+    run = load(tmp_path / "run", device="cpu")
+    scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
+    assert max(measured) == pytest.approx(scores["macro F1"])

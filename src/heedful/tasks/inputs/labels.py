@@ -183,13 +183,17 @@ def first_labels(labels: Sequence[str]) -> str:
 
 
 def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1) -> Prediction:
-    """Return the most probable label, with its log-probability as the score, and the next as alternatives."""
+    """Return the most probable label, with its log-probability as the score, and the next as alternatives.
+
+    It also has the log-probabilities of all labels.
+    """
     values, indices = log_probs.sort(descending=True, stable=True)
     best = [
         Prediction(labels[index], score=log_prob)
         for log_prob, index in list(zip(values.tolist(), indices.tolist(), strict=True))[:n_best]
     ]
-    return Prediction(best[0].text, best[0].score, alternatives=best[1:])
+    distribution = (labels, log_probs.float().cpu().numpy())
+    return replace(best[0], alternatives=best[1:], distribution=distribution)
 
 
 def label_scores(
@@ -205,7 +209,7 @@ def label_scores(
 def label_records(
     rows: Sequence[LocatedRow[Row]], columns: Sequence[str], predictions: Sequence[Prediction]
 ) -> Iterator[JsonMapping]:
-    """Yield a record for each row: its input, the target, the prediction and whether it is right."""
+    """Yield a record for each row: input, target, prediction, probabilities, whether it is right."""
     for row, prediction in zip(rows, predictions, strict=True):
         record, label = prediction.to_dict(), row.row[LABEL]
         yield {
@@ -213,5 +217,6 @@ def label_records(
             "label": label,
             "prediction": record.pop("text"),
             **record,
+            "probabilities": prediction.label_probabilities(),
             "correct": prediction.text == label,
         }

@@ -1,0 +1,63 @@
+"""Tables of classes on the terminal, against scikit-learn's report and matrix."""
+
+import pytest
+from sklearn.metrics import classification_report, confusion_matrix
+
+from heedful.cli.class_tables import MOST_COUNTS, MOST_SCORES, class_tables
+from heedful.tasks.metrics.classification import classification_scores, label_set_scores
+
+TARGETS = list("aabbbcca")
+PREDICTED = list("abbbacca")
+
+
+def details(predicted, targets, classes):
+    return classification_scores(predicted, targets, classes)["accuracy"].details
+
+
+def cells(lines):
+    return [line.split() for line in lines]
+
+
+def test_scores_and_counts_are_those_of_scikit_learn():
+    blank, head, *lines = class_tables(details(PREDICTED, TARGETS, "abc"), 80)
+    assert (blank, head.split()) == ("", ["class", "precision", "recall", "F1", "count"])
+    report = classification_report(TARGETS, PREDICTED, output_dict=True)
+    keys = ("precision", "recall", "f1-score", "support")
+    expected = [[name, *(report[name][key] for key in keys)] for name in "abc"]
+    shown = [[name, *map(float, numbers)] for name, *numbers in cells(lines[:3])]
+    assert shown == [pytest.approx(row, abs=5e-5) for row in expected]
+    blank, head, *rows = lines[3:]
+    assert (blank, head.split()) == ("", ["true", "\\", "predicted", "a", "b", "c"])
+    matrix = confusion_matrix(TARGETS, PREDICTED, labels=list("abc"))
+    assert cells(rows) == [[name, *map(str, counts)] for name, counts in zip("abc", matrix, strict=True)]
+
+
+def test_an_undefined_rate_is_a_dash():
+    lines = cells(class_tables(details(["a"], ["a"], "ab"), 80))
+    assert ["b", "-", "-", "-", "0"] in lines
+
+
+@pytest.mark.parametrize("n", [2, MOST_COUNTS, MOST_COUNTS + 1, MOST_SCORES, MOST_SCORES + 1])
+def test_no_line_is_wider_than_the_terminal(n):
+    names = [f"a class with quite a long name {i:03}" for i in range(n)]
+    for width in (60, 400):
+        lines = list(class_tables(details(names, names, names), width))
+        assert max(map(len, lines)) <= width
+        has_matrix = any("predicted" in line for line in lines)
+        assert has_matrix == (width == 400 and n <= MOST_COUNTS)
+        assert has_matrix or lines[-1].endswith("in --json")
+
+
+def test_sets_of_labels_have_scores_but_no_matrix():
+    score, *_ = label_set_scores([{"a"}, {"b"}], [{"a"}, {"a", "b"}], "ab")
+    assert cells(class_tables(score.details, 80)) == [
+        [],
+        ["class", "F1", "count"],
+        ["a", "0.6667", "2"],
+        ["b", "1.0000", "1"],
+    ]
+
+
+def test_other_scores_have_no_tables():
+    assert list(class_tables({}, 80)) == []
+    assert list(class_tables(classification_scores("ab", "ab")["macro_f1"].details, 80)) == []

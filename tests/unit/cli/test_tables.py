@@ -1,0 +1,228 @@
+"""Tables in and out of `predict`: which fields are read, and what pandas reads of the output."""
+
+import gzip
+import json
+import math
+
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import heedful
+from heedful.cli.inputs import InputFormat, Source
+from heedful.cli.main import app
+from heedful.cli.tables import TableWriter, table_inputs
+from heedful.data.sources import TsvSource
+from heedful.errors import DataError, RequestError
+from heedful.tasks.prediction import Prediction
+
+
+def predict(run, *arguments, status=0, **options):
+    done = CliRunner().invoke(app, ["predict", str(run), *map(str, arguments), "--device", "cpu"], **options)
+    assert done.exit_code == status, (done.stderr, done.exception)
+    return done
+
+
+def labels(run, *texts):
+    return [prediction.text for prediction in heedful.load(run, device="cpu").predict(texts)]
+
+
+@pytest.fixture
+def reviews(make_run, classifier, tmp_path):
+    """A classifier whose training data have their texts under "review" and their labels under "stars"."""
+    columns = {"text": "review", "label": "stars"}
+    data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}
+    rows = [{"text": x, "label": x} for x in "ab"]
+    return make_run(tmp_path / "reviews", {**classifier, "data": data}, rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.csv", 'id,review,text\n1,"a, b",other\n\n2,b,other\n'),
+        ("in.CSV", 'id;review\n1;"a, b"\n2;b\n'),
+        ("in.tsv", "review\tid\na, b\t1\nb\t2\n"),
+        ("in.csv", 'text,id\n"a, b",1\nb,2\n'),
+        ("in.csv", 'review\n"a, b"\nb\n'),
+        ("in.jsonl", '{"review": "a, b", "text": "other"}\n{"review": "b"}\n'),
+        ("in.jsonl", '{"text": "a, b"}\n{"text": "b"}\n'),
+    ],
+)
+def test_texts_are_found_by_the_recipes_names_or_the_tasks(reviews, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    out = tmp_path / "out.jsonl"
+    predict(reviews, tmp_path / name, "--out", out)
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [record["prediction"] for record in records] == labels(reviews, "a, b", "b")
+    (expected, *_) = heedful.load(reviews, device="cpu").predict(["a, b"])
+    assert math.exp(expected.score) == records[0][f"p({expected.text})"]
+
+
+def test_a_table_has_one_line_of_plain_output_for_each_record_and_none_for_the_header(reviews, tmp_path):
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"review,id\na,1\nb,2\n"))
+    done = predict(reviews, tmp_path / "in.csv.gz")
+    assert done.stdout.splitlines() == labels(reviews, "a", "b")
+    lines = predict(reviews, tmp_path / "in.csv.gz", "--jsonl", "--n-best", 2).stdout.splitlines()
+    assert [(json.loads(line)["id"], json.loads(line)["review"]) for line in lines] == [
+        ("1", "a"),
+        ("2", "b"),
+    ]
+
+
+@pytest.mark.slow
+def test_the_user_names_a_column(letters, tmp_path):
+    (tmp_path / "in.csv").write_text("x,body\nother,a\n")
+    (tmp_path / "in.jsonl").write_text('{"x": "other", "body": "a"}\n')
+    for name in ("in.csv", "in.jsonl"):
+        for column in ("body", "text=body"):
+            done = predict(letters, tmp_path / name, "--column", column, "--out", tmp_path / "out.csv")
+            assert pandas.read_csv(tmp_path / "out.csv").prediction.tolist() == labels(letters, "a")
+            assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        (
+            "in.csv",
+            "id,review\n1,a\n",
+            [],
+            "in.csv:1: expected a header with the columns x, .* --column NAME",
+        ),
+        ("in.csv", "x\na\n", ["--column", "y"], "in.csv:1: expected a header with the columns y"),
+        (
+            "in.csv",
+            "x\na\n",
+            ["--column", "x", "--column", "y"],
+            "--column y: expected one name for each of text",
+        ),
+        ("in.csv", "x,y\na\n", ["--column", "y"], r"in.csv:2: field number 1 \(from 0\) is required, got 1"),
+        (
+            "in.jsonl",
+            '{"x": "a"}\n',
+            ["--column", "y"],
+            'in.jsonl:1: expected an object with a string under "y"',
+        ),
+        ("in.txt", "a\n", ["--column", "x"], r"--column requires a table \(.csv, .tsv\) or JSON lines"),
+        (
+            "in.csv",
+            "x,prediction\na,b\n",
+            ["--out", "o.csv", "--column", "x"],
+            "a field 'prediction', .* rename it",
+        ),
+        ("in.txt", "a\n", ["--out", "o.xlsx"], "o.xlsx: file name must end in .csv, .tsv or .jsonl"),
+        ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --alignment require --jsonl"),
+        ("in.txt", "a\n", ["--out", "o.csv", "--stream"], "--stream is not supported with --out"),
+    ],
+)
+def test_wrong_requests_name_the_remedy(letters, tmp_path, monkeypatch, name, content, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises((DataError, RequestError), match=message):
+        CliRunner().invoke(app, ["predict", str(letters), name, *options], catch_exceptions=False)
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_record_without_the_field_has_an_empty_prediction(letters, tmp_path):
+    (tmp_path / "in.csv").write_text("id,x\n1,a\n2\n3,b\n")
+    done = predict(letters, tmp_path / "in.csv", "--out", tmp_path / "out.csv", status=1)
+    assert "in.csv:3: field number 1 (from 0) is required, got 1 field" in done.stderr
+    written = pandas.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    first, second = labels(letters, "a", "b")
+    assert written.prediction.tolist() == [first, "", second]
+
+
+def test_lines_of_text_become_a_column_with_the_name_of_the_input(letters, tmp_path):
+    predict(letters, "-", "--out", tmp_path / "out.csv", input="a\nid,text\n")
+    written = pandas.read_csv(tmp_path / "out.csv")
+    assert list(written) == ["text", "prediction", "p(a)", "p(b)"]
+    assert written.text.tolist() == ["a", "id,text"]
+    assert (written["p(a)"] + written["p(b)"]).tolist() == pytest.approx([1, 1], abs=1e-6)
+    certain = written[["p(a)", "p(b)"]].idxmax(axis=1).str[2]
+    assert written.prediction.tolist() == certain.tolist()
+
+
+@pytest.mark.slow
+def test_pairs_are_read_from_two_columns(make_run, classifier, tmp_path):
+    classifier |= {"task": {"kind": "classification", "pairs": True}}
+    run = make_run(tmp_path / "run", classifier, [{"text": x, "pair": "c", "label": x} for x in "ab"])
+    (tmp_path / "in.csv").write_text("q2,q1\nc,a\nb,b\n")
+    expected = labels(run, ("a", "c"), ("b", "b"))
+    for columns in (("q1", "q2"), ("pair=q2", "q1"), ("text=q1", "pair=q2")):
+        options = [word for column in columns for word in ("--column", column)]
+        assert predict(run, tmp_path / "in.csv", *options).stdout.splitlines() == expected
+
+
+def test_several_files_and_folders_are_for_images(letters, tmp_path):
+    for files, problem in (
+        (["x.txt", "y.txt"], "expected one FILE"),
+        ([tmp_path], "is a folder, not a file"),
+    ):
+        with pytest.raises(RequestError, match=f"{problem}; several files and folders are for images"):
+            CliRunner().invoke(app, ["predict", str(letters), *map(str, files)], catch_exceptions=False)
+
+
+def test_a_table_may_be_read_as_one_text(letters, tmp_path):
+    (tmp_path / "in.csv").write_text("a b\nb\n")
+    assert predict(letters, tmp_path / "in.csv", "--whole").stdout.splitlines() == labels(letters, "a b\nb")
+
+
+def test_the_first_line_that_is_an_object_decides_on_the_names():
+    source = Source("in", [b"\xff\n", b'{"r": "x", "a": "y"}\n', b'{"a": "y"}\n'])
+    _, second, third = InputFormat(("a",), recipe_names={"a": "r"}).read(source, structured=True)
+    assert second.values["a"] == "x"
+    assert third.error == 'in:3: expected an object with a string under "r", got no such key'
+
+
+def inputs_of(path, keys=("text",), like=None, **options):
+    return list(table_inputs(str(path), InputFormat(keys, **options), like))
+
+
+def test_a_table_without_a_header_is_read_like_that_of_the_recipe(tmp_path):
+    (tmp_path / "in.tsv").write_text("good\ta\tx\nbad\tb\ty\n")
+    like = TsvSource(paths="x", columns={"label": 0, "text": -2})
+    first, second = inputs_of(tmp_path / "in.tsv", like=like)
+    assert first.record == {"label": "good", "text": "a", "2": "x"}
+    assert second.values["text"] == "b"
+
+
+def test_repeated_names_are_kept_apart_as_pandas_does(tmp_path):
+    (tmp_path / "in.csv").write_text("text,x,x,x.1\na,1,2,3\n")
+    (own,) = inputs_of(tmp_path / "in.csv")
+    assert list(own.record.values()) == ["a", "1", "2", "3"]
+
+
+def test_an_optional_column_is_read_if_the_header_has_it(tmp_path):
+    (tmp_path / "in.csv").write_text("pair,text\nb,a\n")
+    (own,) = inputs_of(tmp_path / "in.csv", optional_keys=("pair",))
+    assert own.values == {"text": "a", "pair": "b"}
+
+
+# Carriage returns are not among the characters: pandas' own reader turns some of them into line ends.
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4))
+def test_pandas_reads_what_was_written(tmp_path_factory, suffix, rows):
+    writer = TableWriter(tmp_path_factory.mktemp("table") / f"out{suffix}")
+    for x, y, predicted in rows:
+        writer.add({"x": x, "y": y}, Prediction(predicted))
+    writer.write()
+    separator = "\t" if suffix == ".tsv" else ","
+    read = pandas.read_csv(writer.path, sep=separator, dtype=str, keep_default_na=False, lineterminator="\n")
+    assert list(read.itertuples(index=False, name=None)) == rows
+    assert list(read) == ["x", "y", "prediction"]
+
+
+def test_values_that_are_not_texts_are_written_as_json(tmp_path):
+    writer = TableWriter(tmp_path / "out.csv")
+    writer.add({"x": [1, "a"], "y": None, "z": True}, Prediction("p"))
+    writer.add({"w": "\ud800"}, Prediction("q"))
+    writer.write()
+    assert (tmp_path / "out.csv").read_text("utf-8") == (
+        'x,y,z,w,prediction\n"[1, ""a""]",,true,,p\n,,,\\ud800,q\n'
+    )
