@@ -43,6 +43,14 @@ _EXPECTED: dict[str, str] = {
 }
 
 
+class SeveralErrors(ValueError):  # noqa: N818 - pydantic requires a ValueError, and it holds several
+    """Several errors of one section, reported as one line each."""
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        super().__init__("\n".join(messages))
+        self.messages = tuple(messages)
+
+
 def validate(tree: Tree, root: type[T]) -> T:
     """Return the configuration that a tree describes.
 
@@ -75,8 +83,7 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         root: the type it was validated against; suggestions are taken from its fields.
     """
     problems: dict[tuple[Path, str], list[_Problem]] = {}
-    for details in error.errors(include_url=False):
-        problem = _problem(details, tree, root)
+    for problem in (p for details in error.errors(include_url=False) for p in _problems(details, tree, root)):
         # The members of a plain union each report the same value: they share one line.
         key = problem.path, "" if problem.expected else problem.text
         problems.setdefault(key, []).append(problem)
@@ -96,6 +103,13 @@ class _Problem(NamedTuple):
     expected: str = ""
     hint: str = ""
     names_settings: bool = False
+
+
+def _problems(details: ErrorDetails, tree: Tree, root: object) -> list[_Problem]:
+    problem, cause = _problem(details, tree, root), details.get("ctx", {}).get("error")
+    if not isinstance(cause, SeveralErrors):
+        return [problem]
+    return [problem._replace(text=message) for message in cause.messages]
 
 
 def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:

@@ -77,6 +77,8 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
         tree: the recipe, whose kinds are preferred.
     """
     names = list(fields_of(section.model))
+    if not names and is_model(unwrap(section.model)[0]):
+        return f"unknown key; {dotted(section.path) or 'the recipe'} has no keys here"
     of_other_kind = find_key(root.model, [*map(str, section.path), key], tree)
     if of_other_kind is not None and of_other_kind.kinds:
         return f"unknown key; it {of_other_kind.needs}"
@@ -84,7 +86,7 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
         return f"unknown key; {setting}"
     below = _nearest(_keys(section, key, tree.find(section.path)))
     similar = nearest(key, names)
-    elsewhere = _nearest(_keys(root, key, tree))
+    elsewhere = None if key == "kind" else _nearest(_keys(root, key, tree))
     if (found := below or (None if similar else elsewhere)) is not None:
         return f"unknown key (did you mean {dotted(found.path)!r}{found.condition}?)"
     if similar or not names:
