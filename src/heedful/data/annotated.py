@@ -77,7 +77,8 @@ class ConllSource(Source):
             return
         last_field = max(self.columns.values())
         if len(fields) <= last_field:
-            raise DataError(too_few_fields(location, fields, last_field))
+            hint = "; fields of CoNLL-U are separated by tabs" if self.universal and "\t" not in line else ""
+            raise DataError(too_few_fields(location, fields, last_field) + hint)
         yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, location)
 
 

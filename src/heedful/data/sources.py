@@ -12,7 +12,7 @@ from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.folders import CaptionedFolderSource, FolderSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
-from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource
+from heedful.data.text import SEPARATORS, FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
 
 T = TypeVar("T")
@@ -190,9 +190,12 @@ def user_table(path: Path, columns: Sequence[str], like: object = None) -> UserT
     )
     if source is None:
         names = " and ".join(columns)
+        others = (candidates[-1].model_copy(update={"separator": other}) for other in SEPARATORS)
+        other = next((other.separator for other in others if _has_header(path, other, columns)), None)
+        remedy = "add one" if other is None else f"replace {other!r}"
         raise DataError(
             f"{path}:1: expected a header with the columns {names}, separated by tabs or commas; "
-            "add one, or use JSON lines (.jsonl)"
+            f"{remedy}, or use JSON lines (.jsonl)"
         )
     return source
 

@@ -213,7 +213,9 @@ class TsvSource(Source):
         last = max(fields.values())
         for location, record in records:
             if len(record) <= last:
-                hint = self._separator_hint(record) or self._quotes_hint(record)
+                # After the first line, a missing field is more likely the fault of that line.
+                hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
+                hint = hint or self._separator_hint(record) or self._quotes_hint(record)
                 raise DataError(too_few_fields(location, record, last) + hint)
             if self.header and any(field.strip() for field in record[len(header) :]):
                 counts = f"the header names {len(header)} fields, got {len(record)}"
@@ -236,7 +238,7 @@ class TsvSource(Source):
         if field not in header:
             raise DataError(
                 f"{file.name}:1: the header has no field {field!r}"
-                f"{nearest(field, header) or self._separator_hint(header)}"
+                f"{self._fitting_hint(header) or nearest(field, header) or self._separator_hint(header)}"
             )
         if header.count(field) > 1:
             raise DataError(
@@ -244,6 +246,19 @@ class TsvSource(Source):
                 "use the number of the intended one (from 0), or rename it"
             )
         return header.index(field)
+
+    def _fitting_hint(self, record: list[str]) -> str:
+        """Return a hint if another common separator gives the required fields."""
+        line = self.separator.join(record)
+        others = (other for other in SEPARATORS if other != self.separator and other in line)
+        fitting = next((other for other in others if self._fits(line, other)), None)
+        if fitting is None:
+            return ""
+        quotes = " and `quotes: true`" if '"' in line and not self.quotes else ""
+        return (
+            f"; the separator is {self.separator!r}, and the fields seem to be separated by {fitting!r}; "
+            f"set `separator: {json.dumps(fitting)}`{quotes}"
+        )
 
     def _separator_hint(self, record: list[str]) -> str:
         """Return a hint if the line was not split and contains another common separator."""
@@ -255,6 +270,12 @@ class TsvSource(Source):
         if other is None:
             return ""
         return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
+
+    def _fits(self, line: str, separator: str) -> bool:
+        """Whether a line has the required fields if it is split by ``separator``."""
+        fields = [field.strip().strip('"') for field in line.split(separator)]
+        required = self.columns.values()
+        return all(field in fields if isinstance(field, str) else field < len(fields) for field in required)
 
     def _quotes_hint(self, record: list[str]) -> str:
         """Return a hint if a quoted field may have been split."""
