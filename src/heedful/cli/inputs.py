@@ -212,7 +212,8 @@ class InputFormat:
             DataError: the first line is not text or lacks required keys, so the whole file is in the wrong
                 format; or the source cannot be read further.
         """
-        from heedful.data.lines import Location, decoded, looks_like_utf16
+        from heedful.data.encodings import looks_like_utf16
+        from heedful.data.lines import Location, decoded
 
         for number, raw in enumerate(source.raw, 1):
             location = Location(source.name, number)

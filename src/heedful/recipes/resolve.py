@@ -8,7 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from heedful.data.lines import looks_like_utf16
+from heedful.data.encodings import conversion_hint
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.recipes import trees
@@ -138,8 +138,8 @@ class _Source:
             return read_yaml(self.file.read_bytes().decode("utf-8-sig"), self.name)
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            hint = "; it looks like UTF-16; convert it to UTF-8" if looks_like_utf16(error.object) else ""
-            raise RequestError(f"{self.name}:{line}: expected UTF-8 text{hint}") from None
+            hint = conversion_hint(error.object.splitlines(keepends=True), self.name)
+            raise RequestError(f"{self.name}:{line}: expected UTF-8 text; {hint}") from None
         except OSError as error:
             raise RequestError(f"{self.name}: cannot be read: {error.strerror}") from None
 
