@@ -198,7 +198,7 @@ def test_every_mistake_of_a_recipe_is_told_at_once(heedful, corpus):
         ("multi30k-ende-tinny", ["unknown recipe", "did you mean 'multi30k-ende-tiny'?"]),
         ("nowhere.yaml", ["nowhere.yaml: no such file"]),
         ("folder.yaml", ["folder.yaml: is a folder"]),
-        ("some/where", ["some/where: no such file"]),
+        ("some/where", ["some/where: no such recipe or run (no folder some)"]),
         ("binary.yaml", ["binary.yaml:1: expected UTF-8 text"]),
         ("list.yaml", ["list.yaml:1: "]),
         ("empty.yaml", ["empty.yaml"]),

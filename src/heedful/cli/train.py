@@ -43,7 +43,7 @@ def train(
     as_json: bool = typer.Option(False, "--json", help="Print the result as one JSON object."),
 ) -> None:
     """Train a model from a recipe."""
-    from heedful.artifacts.run_folder import RunFolder
+    from heedful.artifacts.run_folder import RunFolder, missing_run
     from heedful.recipes.resolve import SUFFIXES, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
     from heedful.runs.reading import read_recipe, saved_recipe
@@ -58,7 +58,7 @@ def train(
         settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
         if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
-            raise RequestError(f"{recipe}: no such run")
+            raise missing_run(Path(recipe))
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(
                 f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"

@@ -8,6 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from heedful.artifacts.run_folder import other_runs
 from heedful.data.encodings import conversion_hint
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
@@ -158,7 +159,8 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
             "the name of a file must end in .yaml"
         )
     if not path.is_file():
-        raise RequestError(f"{path}: no such file")
+        kind = "file" if name.endswith(SUFFIXES) else f"recipe or run{other_runs(path)}"
+        raise RequestError(f"{path}: no such {kind}")
     return _Source(str(path), path, path.parent)
 
 

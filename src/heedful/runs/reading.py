@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from heedful.artifacts.run_folder import RunFolder, read_text
+from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
 from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
@@ -189,7 +189,8 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     path = RunFolder(folder).recipe
     if not folder.exists():
         raise RequestError(
-            f"{start.mark}: start.run: {folder}: no such folder; relative paths start at {root}"
+            f"{start.mark}: start.run: {folder}: no such folder{other_runs(folder)}; relative paths start at "
+            f"{root}"
         )
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
@@ -234,6 +235,8 @@ def _refuse_another_tokenizer(tree: Tree, inherited: dict[str, Tree], start: Tre
 def saved_tree(path: Path | str) -> Tree:
     """Return the recipe that a run was made from, as a tree."""
     folder = RunFolder(path)
+    if not folder.path.exists():
+        raise missing_run(folder.path)
     if not folder.recipe.exists():
         raise RequestError(f"{folder.path} is not a run: it has no {folder.recipe.name}")
     return read_yaml(read_text(folder.recipe), str(folder.recipe))
