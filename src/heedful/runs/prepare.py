@@ -2,34 +2,18 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.images import with_images
 from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
+from heedful.runs.required_files import errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
-
-_OF_FILES = {
-    "files",
-    "text",
-    "tsv",
-    "jsonl",
-    "conll",
-    "squad",
-    "idx",
-    "folder",
-    "captioned-folder",
-    "beside",
-    "chain",
-}
-"""Sources that check their files when they are opened, at no further cost until they are read."""
 
 
 def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[LocatedRow]:
@@ -76,28 +60,6 @@ def _join_lists(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
 
 
-def find_sources(recipe: Recipe, root: Path) -> None:
-    """Check before any work that every file of the recipe exists, including those of test sets.
-
-    Raises:
-        DataError: one is missing; the message has the recipe's key.
-    """
-    tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
-    for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
-        if source.kind in _OF_FILES:
-            with _errors_named(key):
-                open_source(source, root)
-
-
-@contextmanager
-def _errors_named(key: str) -> Iterator[None]:
-    """Prefix errors of data with the recipe's key."""
-    try:
-        yield
-    except RequestError as error:
-        raise type(error)(f"{key}: {error}") from None
-
-
 def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     """Fit or load the processor, tokenise the data once, and write the data report.
 
@@ -109,13 +71,13 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     """
     old_report = read_json(folder.data_report) if folder.data_report.exists() else None
     if old_report is None:
-        find_sources(recipe, recipe.folder)
+        find_sources(sources_of(recipe.data), recipe.folder)
     task = task_for(recipe)
     if task.Processor.files(folder)[-1].exists():
         task.load(folder)
     else:
         log(task.info.fitting_message if recipe.start is None else f"starting from {recipe.start.run}")
-        with _errors_named("data.train"):
+        with errors_named("data.train"):
             task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
@@ -137,7 +99,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         if part == "valid" and task.keeps_rows:
             rows = _collect_rows(rows, valid_rows)
         encoded = task.encode(rows, report)
-        with _errors_named(f"data.{part}"):
+        with errors_named(f"data.{part}"):
             ids = (row.row for row in encoded)
             columns = task.columns.required + (task.columns.training if training else ())
             stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)

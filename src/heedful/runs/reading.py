@@ -6,13 +6,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
-from heedful.data.lines import expand as expand_path
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
 from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
-from heedful.recipes.resolve import overrides_tree, resolve
+from heedful.recipes.resolve import folder_of, overrides_tree, resolve, resolve_path
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
@@ -118,8 +117,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
         RequestError: lists every problem with file and line.
     """
     presets = preset_table({"model": preset_trees()})
-    path = Path(name_or_path)
-    root = path.resolve().parent if path.suffix in {".yaml", ".yml"} else Path.cwd()
+    root = folder_of(name_or_path)
     tree = resolve(name_or_path, overrides, presets=presets)
     if (start := _start_of(tree, root)) is not None:
         start_run, inherited = start
@@ -137,7 +135,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
         recipe = recipe_from(tree, for_training=True)
     except RequestError as error:
         raise RequestError(_with_overrides(str(error), name_or_path, overrides)) from None
-    root = root if recipe.root is None else _resolve_path(root, recipe.root)
+    root = root if recipe.root is None else resolve_path(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(
             f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
@@ -160,18 +158,6 @@ def _with_overrides(message: str, recipe: str, overrides: Sequence[str]) -> str:
     )
 
 
-def _resolve_path(root: Path, path: str) -> Path:
-    """Return the absolute path of ``path``, which a recipe gives relative to ``root``.
-
-    Raises:
-        RequestError: it names an environment variable that is not set.
-    """
-    try:
-        return (root / expand_path(path)).resolve()
-    except DataError as error:
-        raise RequestError(str(error)) from None
-
-
 def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     """Return the entry ``start.run``, and model and tokenizer of that run, adapted to the recipe's task.
 
@@ -184,8 +170,8 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     if start is None or not isinstance(start.value, str):
         return None
     if own_root is not None and isinstance(own_root.value, str):
-        root = _resolve_path(root, own_root.value)
-    folder = _resolve_path(root, start.value)
+        root = resolve_path(root, own_root.value)
+    folder = resolve_path(root, start.value)
     path = RunFolder(folder).recipe
     if not folder.exists():
         raise RequestError(
