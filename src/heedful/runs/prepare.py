@@ -1,9 +1,10 @@
 """Prepare the data of a training: fit tokenizers, store token ids, report which rows were kept."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
+from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import with_images
 from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
@@ -11,6 +12,8 @@ from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
 from heedful.runs.required_files import errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData
+from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
@@ -93,9 +96,12 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     log(task.info.encoding_message)
     reports: JsonObject = {}
     stores, longest = {}, None
+    findings, digests = Findings(*_compared_columns(task.columns)), {}
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
         report, digest, training = task.new_report(), RowDigest(), part == "train"
+        digests[part] = digest
         rows = digest.through(rows_of(recipe, source, training=training))
+        rows = findings.through(rows) if training else rows
         if part == "valid" and task.keeps_rows:
             rows = _collect_rows(rows, valid_rows)
         encoded = task.encode(rows, report)
@@ -113,7 +119,23 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         for line in report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
+    for note in (*findings.notes(), *_shared_rows(task.columns, digests)):
+        log(note)
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
+
+
+def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | None]:
+    """Return the columns of a pair of texts that should differ, and that of the class, if a task has them."""
+    has_pair, has_label = set(COLUMNS) <= set(columns.required), LABEL in columns.required
+    return COLUMNS if has_pair else None, LABEL if has_label else None
+
+
+def _shared_rows(columns: Columns, digests: Mapping[str, RowDigest]) -> list[str]:
+    """Return a note if validation rows are also training rows; running text has the same line often."""
+    if len(columns.required) == 1:
+        return []
+    note = shared_rows(digests["train"].row_hashes, digests["valid"].row_hashes)
+    return [f"data.valid: {note}"] if note else []
 
 
 def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> None:
