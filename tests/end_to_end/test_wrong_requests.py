@@ -198,7 +198,7 @@ def test_every_mistake_of_a_recipe_is_told_at_once(heedful, corpus):
         ("multi30k-ende-tinny", ["unknown recipe", "did you mean 'multi30k-ende-tiny'?"]),
         ("nowhere.yaml", ["nowhere.yaml: no such file"]),
         ("folder.yaml", ["folder.yaml: is a folder"]),
-        ("some/where", ["some/where: no such file"]),
+        ("some/where", ["some/where: no such recipe or run (no folder some)"]),
         ("binary.yaml", ["binary.yaml:1: expected UTF-8 text"]),
         ("list.yaml", ["list.yaml:1: "]),
         ("empty.yaml", ["empty.yaml"]),
@@ -264,13 +264,19 @@ def test_resume_with_another_model(heedful, transformer, own_run):
     done = heedful(
         "train", own_run, "--resume", "model.layer.channels.d_ff=64", "training.seed=2", cwd=transformer
     )
-    refused(done, f"{own_run}: cannot be resumed with another model, training.seed than")
+    refused(
+        done,
+        f"{own_run}: cannot be resumed with other settings than it was started with: "
+        "model.layer.channels.d_ff=64 (started with 32), training.seed=2 (started with ",
+    )
     assert (own_run / "recipe.yaml").read_bytes() == before
 
 
 def test_resume_with_a_recipe_of_another_task(heedful, own_run, tmp_path):
     done = heedful("train", "phrasebook-tags", "--resume", "--out", own_run, cwd=tmp_path)
-    refused(done, f"{own_run}: cannot be resumed with another task than")
+    refused(
+        done, f"{own_run}: cannot be resumed", "with: task.kind=tagging (started with translation); restore"
+    )
 
 
 def test_resume_in_another_folder(heedful, own_run, tmp_path):

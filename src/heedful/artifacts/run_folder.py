@@ -18,6 +18,7 @@
 | ``tensorboard/`` | TensorBoard's event files, if requested |
 """
 
+import difflib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -81,7 +82,7 @@ class RunFolder:
             DamagedError: the card is missing or damaged.
         """
         if not self.path.exists():
-            raise RequestError(f"{self.path}: no such run")
+            raise missing_run(self.path)
         if self.path.is_file():
             has_card = (self.path.parent / self.card.name).is_file()
             suggestion = f" {self.path.parent}" if has_card else ""
@@ -115,7 +116,7 @@ class RunFolder:
                 f"{self.path}: training has not written its first checkpoint; "
                 "continue it with `heedful train --resume`"
             )
-        return RequestError(f"{self.path} is not a run: it has no {self.card.name}")
+        return RequestError(f"{self.path} is not a run: it has no {self.card.name}{_runs_in(self.path)}")
 
     def _damaged_card(self, problem: str) -> DamagedError:
         return DamagedError(f"{self.card}: damaged: {problem}; {self._remedy}")
@@ -166,6 +167,54 @@ class RunFolder:
     def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
         """Return hash and size of files of the run by name, as the card lists them."""
         return {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
+
+
+# Other runs -------------------------------------------------------------------------------------------------
+
+N_LISTED = 10
+DEFAULT_FOLDER = Path("runs")
+"""The folder that training writes runs into, unless another is given."""
+
+
+def missing_run(path: Path) -> RequestError:
+    """Return the error for a run that does not exist: it names the nearest run, and those in its folder."""
+    return RequestError(f"{path}: no such run{other_runs(path)}")
+
+
+def other_runs(path: Path) -> str:
+    """Return a hint for a path at which there is no run: the nearest name, and the runs in that folder.
+
+    A name without a folder may also be that of a run in ``runs``.
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        return f" (no folder {folder})"
+    folders = [folder, DEFAULT_FOLDER] if folder == Path() else [folder]
+    runs = [run for place in folders for run in _runs(place)]
+    names = difflib.get_close_matches(path.name, [run.name for run in runs], n=1)
+    near = next((f" (did you mean {str(run)!r}?)" for run in runs if run.name in names), "")
+    return near + next((listed for place in folders if (listed := _runs_in(place))), "")
+
+
+def _runs_in(folder: Path) -> str:
+    """List the newest runs in a folder, for a message; empty if there is none."""
+    runs = _runs(folder)
+    if not runs:
+        return ""
+    more = f" and {len(runs) - N_LISTED:,} more" if len(runs) > N_LISTED else ""
+    where = "this folder" if folder == Path() else folder
+    return f"; runs in {where}, newest first: {', '.join(run.name for run in runs[:N_LISTED])}{more}"
+
+
+def _runs(folder: Path) -> list[Path]:
+    """Return the runs in a folder, finished and unfinished, newest first."""
+    ages = {}
+    with suppress(OSError):
+        for path in folder.iterdir():
+            run = RunFolder(path)
+            with suppress(OSError):
+                ages[path] = (run.card if run.card.is_file() else run.recipe).stat().st_mtime
+    return sorted(ages, key=lambda path: (-ages[path], path))
 
 
 # Reading and writing ----------------------------------------------------------------------------------------

@@ -257,7 +257,8 @@ class InputFormat:
             DataError: the first line is not text or lacks required keys, so the whole file is in the wrong
                 format; or the source cannot be read further.
         """
-        from heedful.data.lines import Location, decoded, looks_like_utf16
+        from heedful.data.encodings import looks_like_utf16
+        from heedful.data.lines import Location, decoded
 
         input_format = None if structured else self
         for number, raw in enumerate(source.raw, 1):

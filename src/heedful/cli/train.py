@@ -43,10 +43,10 @@ def train(
     as_json: bool = typer.Option(False, "--json", help="Print the result as one JSON object."),
 ) -> None:
     """Train a model from a recipe."""
-    from heedful.artifacts.run_folder import RunFolder
+    from heedful.artifacts.run_folder import RunFolder, missing_run
     from heedful.recipes.resolve import SUFFIXES, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.reading import read_recipe, saved_recipe
+    from heedful.runs.required_files import check_before_imports
 
     if print_recipe and as_json:
         raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
@@ -55,14 +55,20 @@ def train(
             raise RequestError(
                 f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
             )
+        from heedful.runs.reading import saved_recipe
+
         settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
         if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
-            raise RequestError(f"{recipe}: no such run")
+            raise missing_run(Path(recipe))
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(
                 f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
             )
+        if not (resume or print_recipe):  # a resumed run may have all its data
+            check_before_imports(recipe, overrides or [])
+        from heedful.runs.reading import read_recipe
+
         settings, _ = read_recipe(recipe, overrides or [])
         folder = out or Path("runs") / Path(recipe).stem
     if print_recipe:

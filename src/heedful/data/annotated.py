@@ -77,7 +77,8 @@ class ConllSource(Source):
         if not self.universal and fields[0] == DOCUMENT:
             return
         if (missing := first_missing(fields, self.columns.values())) is not None:
-            raise DataError(too_few_fields(location, fields, missing))
+            hint = "; fields of CoNLL-U are separated by tabs" if self.universal and "\t" not in line else ""
+            raise DataError(too_few_fields(location, fields, missing) + hint)
         yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, location)
 
 

@@ -10,13 +10,14 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from heedful.config import Config
+from heedful.data.encodings import conversion_hint, looks_like_utf16
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
 from heedful.typing import JsonObject
@@ -25,6 +26,9 @@ Row = JsonObject
 """The value of each column: a text, a list of texts, or a `heedful.data.images.LazyImage`."""
 
 RowT = TypeVar("RowT", bound=Mapping)
+
+N_SAMPLED = 10_000
+"""The number of lines that are read again to guess the encoding of a file."""
 
 _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
@@ -155,7 +159,7 @@ def located_lines(file: File) -> Iterator[tuple[Location, str]]:
     location = None
     for line_number, raw in enumerate(raw_lines(file), start=1):
         location = Location(file.name, line_number)
-        yield location, decoded(raw, location)
+        yield location, decoded(raw, location, file)
     if location is None:
         raise DataError(f"{file.name}: the file is empty")
 
@@ -165,8 +169,13 @@ def lines(file: File) -> Iterator[str]:
     return (line for _, line in located_lines(file))
 
 
-def decoded(raw: bytes, location: Location) -> str:
+def decoded(raw: bytes, location: Location, file: File | None = None) -> str:
     """Decode a line and strip its end.
+
+    Args:
+        raw: the line.
+        location: where it is.
+        file: its file, of which more is read for a better message; None: none, as for standard input.
 
     Raises:
         DataError: if it is not UTF-8.
@@ -174,7 +183,7 @@ def decoded(raw: bytes, location: Location) -> str:
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(location, raw, error)) from None
+        raise DataError(_not_utf8(location, raw, error, file)) from None
     line = line.removesuffix("\n").removesuffix("\r")
     return line.removeprefix("\ufeff") if location.line == 1 else line
 
@@ -190,8 +199,9 @@ def read_text(file: File) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line_number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
+        line = raw[start:].partition(b"\n")[0]
         error.start -= start
-        raise DataError(_not_utf8(Location(file.name, line_number), raw[start:], error)) from None
+        raise DataError(_not_utf8(Location(file.name, line_number), line, error, file)) from None
     if not text:
         raise DataError(f"{file.name}: the file is empty")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -222,14 +232,13 @@ def raw_lines(file: File) -> Iterator[bytes]:
         raise DataError(f"{file.name}: cannot be read ({error.strerror or error})") from None
 
 
-def looks_like_utf16(raw: bytes) -> bool:
-    """Whether a file begins with a UTF-16 byte order mark."""
-    return raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-
-
-def _not_utf8(location: Location, raw: bytes, error: UnicodeDecodeError) -> str:
+def _not_utf8(location: Location, raw: bytes, error: UnicodeDecodeError, file: File | None) -> str:
     hint = "convert it to UTF-8"
-    if location.line == 1 and looks_like_utf16(raw):
+    if file is not None:
+        # A pipe cannot be read again.
+        beginning = islice(raw_lines(file), N_SAMPLED) if file.path.is_file() else ()
+        hint = conversion_hint((*beginning, raw), file.name)
+    elif location.line == 1 and looks_like_utf16(raw):
         hint = "it looks like UTF-16; convert it to UTF-8"
     elif location.line == 1 and raw.startswith(b"\x1f\x8b"):
         hint = "it looks like a gzip file; its name must end in .gz"

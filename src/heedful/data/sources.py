@@ -12,7 +12,7 @@ from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.folders import CaptionedFolderSource, FolderSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
-from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource
+from heedful.data.text import SEPARATORS, FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
 
 T = TypeVar("T")
@@ -259,9 +259,12 @@ def _header_table(
         source = run_format
     if source is None:
         expected = " and ".join(namings[0].values())
+        others = (formats[-1].model_copy(update={"separator": other, "quotes": True}) for other in SEPARATORS)
+        other = next((other.separator for other in others if _has_header(path, other)), None)
+        remedy = "add one" if other is None else f"replace {other!r}"
         raise HeaderError(
             f"{path}:1: expected a header with the columns {expected}, separated by tabs or commas; "
-            "add one, or use JSON lines (.jsonl)"
+            f"{remedy}, or use JSON lines (.jsonl)"
         )
     return source
 

@@ -312,6 +312,8 @@ class RowDigest:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
+        self.row_hashes = array("q")
+        """A hash of each row, 8 bytes, to find equal rows; different in every process."""
 
     def update(self, row: Row) -> None:
         """Add one row. The order of its columns does not matter."""
@@ -321,7 +323,9 @@ class RowDigest:
             name = _utf8(column)
             parts += [len(name).to_bytes(8, "little"), name]
             parts += [(len(content) + mark).to_bytes(8, "little"), content]
-        self._hash.update(b"".join(parts))
+        content = b"".join(parts)
+        self._hash.update(content)
+        self.row_hashes.append(hash(content))
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Add each row and pass it on."""

@@ -234,7 +234,9 @@ class TsvSource(Source):
     ) -> str | None:
         """Return why a record does not have these fields, or has more than the header; or None."""
         if (missing := first_missing(record, numbers)) is not None:
-            hint = self._separator_hint(record) or self._quotes_hint(record)
+            # After the first line, a missing field is more likely the fault of that line.
+            hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
+            hint = hint or self._separator_hint(record) or self._quotes_hint(record)
             return too_few_fields(location, record, missing) + hint
         if self.header and any(field.strip() for field in record[len(header) :]):
             counts = f"the header names {len(header)} fields, got {len(record)}"
@@ -257,7 +259,7 @@ class TsvSource(Source):
         if field not in header:
             raise DataError(
                 f"{file.name}:1: the header has no field {field!r}"
-                f"{nearest(field, header) or self._separator_hint(header)}"
+                f"{self._fitting_hint(header) or nearest(field, header) or self._separator_hint(header)}"
             )
         if header.count(field) > 1:
             raise DataError(
@@ -265,6 +267,19 @@ class TsvSource(Source):
                 "use the number of the intended one (from 0), or rename it"
             )
         return header.index(field)
+
+    def _fitting_hint(self, record: Sequence[str]) -> str:
+        """Return a hint if another common separator gives the required fields."""
+        line = self.separator.join(record)
+        others = (other for other in SEPARATORS if other != self.separator and other in line)
+        fitting = next((other for other in others if self._fits(line, other)), None)
+        if fitting is None:
+            return ""
+        quotes = " and `quotes: true`" if '"' in line and not self.quotes else ""
+        return (
+            f"; the separator is {self.separator!r}, and the fields seem to be separated by {fitting!r}; "
+            f"set `separator: {json.dumps(fitting)}`{quotes}"
+        )
 
     def _separator_hint(self, record: Sequence[str]) -> str:
         """Return a hint if the line was not split and contains another common separator."""
@@ -276,6 +291,13 @@ class TsvSource(Source):
         if other is None:
             return ""
         return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
+
+    def _fits(self, line: str, separator: str) -> bool:
+        """Whether a line has the required fields if it is split by ``separator``."""
+        fields = [field.strip().strip('"') for field in line.split(separator)]
+        names = [field for field in self.columns.values() if isinstance(field, str)]
+        numbers = [field for field in self.columns.values() if isinstance(field, int)]
+        return {*names} <= {*fields} and (not numbers or first_missing(fields, numbers) is None)
 
     def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""

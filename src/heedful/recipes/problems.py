@@ -2,16 +2,15 @@
 
 import json
 import re
-import types
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeGuard, TypeVar, Union, get_args, get_origin
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from heedful.config import ChangesOf
 from heedful.errors import RequestError, nearest
+from heedful.recipes.fields import fields_of, is_model, is_union, member_of, tags_of, unwrap
+from heedful.recipes.suggestions import Section, unknown_key
 from heedful.recipes.trees import COMMAND_LINE, Mark, Part, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
 from heedful.typing import JsonMapping, JsonObject
@@ -42,6 +41,14 @@ _EXPECTED: dict[str, str] = {
     "too_short": "at least {min_length} entries",
     "too_long": "at most {max_length} entries",
 }
+
+
+class SeveralErrors(ValueError):  # noqa: N818 - pydantic requires a ValueError, and it holds several
+    """Several errors of one section, reported as one line each."""
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        super().__init__("\n".join(messages))
+        self.messages = tuple(messages)
 
 
 def validate(tree: Tree, root: type[T]) -> T:
@@ -76,8 +83,7 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         root: the type it was validated against; suggestions are taken from its fields.
     """
     problems: dict[tuple[Path, str], list[_Problem]] = {}
-    for details in error.errors(include_url=False):
-        problem = _problem(details, tree, root)
+    for problem in (p for details in error.errors(include_url=False) for p in _problems(details, tree, root)):
         # The members of a plain union each report the same value: they share one line.
         key = problem.path, "" if problem.expected else problem.text
         problems.setdefault(key, []).append(problem)
@@ -86,16 +92,24 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
 
 def kinds_of(root: type[BaseModel], section: str) -> set[str]:
     """Return the valid values of ``kind`` in a section of a configuration."""
-    return _tags(root.model_fields[section], "kind")
+    return tags_of(root.model_fields[section], "kind")
 
 
 class _Problem(NamedTuple):
-    """A problem at a path: either the expected value, or another text."""
+    """A problem at a path: either the expected value, or another text, which may name settings to blame."""
 
     path: Path
     text: str = ""
     expected: str = ""
     hint: str = ""
+    names_settings: bool = False
+
+
+def _problems(details: ErrorDetails, tree: Tree, root: object) -> list[_Problem]:
+    problem, cause = _problem(details, tree, root), details.get("ctx", {}).get("error")
+    if not isinstance(cause, SeveralErrors):
+        return [problem]
+    return [problem._replace(text=message) for message in cause.messages]
 
 
 def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
@@ -103,7 +117,8 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
     context: JsonObject = details.get("ctx") or {}
     path, _ = _locate(root, loc, tree)
     if kind == "extra_forbidden":
-        return _Problem(path, _unknown_key(str(loc[-1]), _locate(root, loc[:-1], tree)[1]))
+        section = Section(path[:-1], _locate(root, loc[:-1], tree)[1])
+        return _Problem(path, unknown_key(str(loc[-1]), section, Section((), root), tree))
     if kind == "missing":
         entry = "entry" if isinstance(loc[-1], int) else "key"
         return _Problem(path, f"required {entry} is missing")
@@ -113,41 +128,13 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
     if kind in _EXPECTED:
         return _Problem(path, "", _EXPECTED[kind].format(**context), _hint(kind, details["input"], context))
     if kind in ("value_error", "assertion_error"):
-        return _Problem(path, str(context["error"]))
+        return _Problem(path, str(context["error"]), names_settings=True)
     return _Problem(path, f"{details['msg']}, got {describe(details['input'])}")
-
-
-def _unknown_key(key: str, model: object) -> str:
-    names = list(_fields(model))
-    _, _, deeper = min(_paths(model, key), default=(0, 0, ""))
-    guess = f" (did you mean {deeper!r}?)" if deeper else nearest(key, names)
-    choice = f"; the keys here are {', '.join(names)}" if names and not guess else ""
-    return f"unknown key{guess}{choice}"
-
-
-def _paths(model: object, key: str, depth: int = 3) -> Iterator[tuple[int, int, str]]:
-    """Yield the paths of keys with this name in sections below a section.
-
-    Each follows its numbers of sections that are not the default ones, and of sections.
-    """
-    for name, field in _fields(model).items():
-        for member in _members(field):
-            is_not_default = not isinstance(field.default, member) if isinstance(member, type) else True
-            if key in _fields(member):
-                yield is_not_default, 1, f"{name}.{key}"
-            for n_not_default, sections, path in _paths(member, key, depth - 1) if depth > 1 else ():
-                yield is_not_default + n_not_default, 1 + sections, f"{name}.{path}"
-
-
-def _members(annotation: object) -> list[object]:
-    """Return the classes of configurations of a type: itself, or those of a union."""
-    bare, _ = _bare(annotation)
-    return [_bare(member)[0] for member in get_args(bare)] if _is_union(bare) else [bare]
 
 
 def _wrong_kind(context: JsonMapping, union: object, key: str) -> str:
     quoted = context.get("expected_tags")
-    kinds = sorted(re.findall(r"'([^']*)'", quoted)) if quoted else sorted(_tags(union, key))
+    kinds = sorted(re.findall(r"'([^']*)'", quoted)) if quoted else sorted(tags_of(union, key))
     choice = f"the kinds are {', '.join(kinds)}" if kinds else "a kind is needed"
     if "tag" not in context:
         return f"required key is missing; {choice}"
@@ -191,7 +178,7 @@ def _mark_to_blame(problem: _Problem, tree: Tree) -> Mark:
 def _message(group: Sequence[_Problem], tree: Tree) -> str:
     first_problem = group[0]
     setting = tree.find(first_problem.path)
-    is_whole = setting is not None and isinstance(setting.value, dict) and not first_problem.expected
+    is_whole = setting is not None and isinstance(setting.value, dict) and first_problem.names_settings
     mark = _mark_to_blame(first_problem, tree) if is_whole else tree.mark_of(first_problem.path)
     key = dotted(first_problem.path)
     if setting is not None and mark.source == COMMAND_LINE and not isinstance(setting.value, dict | list):
@@ -221,11 +208,11 @@ def _locate(root: object, loc: Path, tree: Tree) -> tuple[Path, object]:
 
 
 def _step(annotation: object, part: Part, tree: Tree, path: Path) -> tuple[object, bool]:
-    bare, key = _bare(annotation)
-    if _is_model(bare):
-        return _fields(bare).get(str(part)), True
-    if _is_union(bare):
-        return _member(bare, part, key), False
+    bare, key = unwrap(annotation)
+    if is_model(bare):
+        return fields_of(bare).get(str(part)), True
+    if is_union(bare):
+        return member_of(bare, part, key), False
     container = get_origin(bare)
     entries = [argument for argument in get_args(bare) if argument is not Ellipsis]
     if not isinstance(container, type) or not entries:
@@ -235,58 +222,3 @@ def _step(annotation: object, part: Part, tree: Tree, path: Path) -> tuple[objec
     # An entry of list[X], dict[K, X], tuple[X, ...] or tuple[X, Y].
     is_tuple = issubclass(container, tuple)
     return entries[part if is_tuple and isinstance(part, int) and part < len(entries) else -1], True
-
-
-def _bare(annotation: object) -> tuple[object, str | None]:
-    """Return a type without annotations and without ``| None``, and its discriminator key."""
-    key: str | None = None
-    while True:
-        if isinstance(annotation, FieldInfo):
-            key = annotation.discriminator if isinstance(annotation.discriminator, str) else key
-            metadata, annotation = annotation.metadata, annotation.annotation
-        elif get_origin(annotation) is Annotated:
-            annotation, *metadata = get_args(annotation)
-        elif hasattr(annotation, "__value__"):
-            annotation, metadata = annotation.__value__, []
-        elif _is_union(annotation) and type(None) in get_args(annotation):
-            arguments = [m for m in get_args(annotation) if m is not type(None)]
-            annotation, metadata = Union[tuple(arguments)], []  # noqa: UP007
-        else:
-            return annotation, key
-        annotation = next((entry.config for entry in metadata if isinstance(entry, ChangesOf)), annotation)
-        keys = [getattr(entry, "discriminator", None) for entry in metadata]
-        key = next((getattr(name, "__name__", name) for name in keys if name is not None), key)
-
-
-def _member(union: object, part: Part, key: str | None) -> object:
-    for member in get_args(union):
-        is_match = part in _tags(member, key) if key else part == getattr(member, "__name__", str(member))
-        if is_match:
-            return member
-    return None
-
-
-def _tags(annotation: object, key: str) -> set[str]:
-    """Return the values of ``key`` that select this type, or a member of this union."""
-    bare, _ = _bare(annotation)
-    if _is_model(bare):
-        literal, _ = _bare(_fields(bare).get(key))
-        return set(get_args(literal)) if get_origin(literal) is Literal else set()
-    if _is_union(bare):
-        return set().union(*(_tags(member, key) for member in get_args(bare)))
-    return set()
-
-
-def _is_union(annotation: object) -> bool:
-    return get_origin(annotation) in (Union, types.UnionType)
-
-
-def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _fields(annotation: object) -> dict[str, FieldInfo]:
-    bare, _ = _bare(annotation)
-    if not _is_model(bare):
-        return {}
-    return {field.alias or name: field for name, field in bare.model_fields.items()}

@@ -8,8 +8,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from heedful.data.lines import looks_like_utf16
-from heedful.errors import RequestError, nearest
+from heedful.artifacts.run_folder import other_runs
+from heedful.data.encodings import conversion_hint
+from heedful.data.lines import expand as expand_path
+from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.recipes import trees
 from heedful.recipes.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
@@ -91,8 +93,7 @@ def resolve(
     Raises:
         RequestError: anything that cannot be found, read or merged, with its file and line.
     """
-    shipped = shipped_recipes() if shipped is None else shipped
-    layers = _chain(_find(str(recipe), shipped, Path()), shipped)
+    layers = _layers(recipe, shipped)
     tree, override_layer = Tree({}, layers[-1].mark), overrides_tree(overrides)
     for layer in (*layers, override_layer):
         if layer is override_layer:
@@ -101,6 +102,40 @@ def resolve(
         check_indices(tree)
         tree = expand(tree, presets)
     return tree
+
+
+def resolve_without_presets(recipe: str | Path, overrides: Sequence[str] = ()) -> Tree:
+    """Return the tree of `resolve` but for its presets, which need the models.
+
+    Raises:
+        RequestError: anything that cannot be found, read or merged, with its file and line.
+    """
+    tree = reduce(merge, (*_layers(recipe), overrides_tree(overrides)))
+    check_indices(tree)
+    return tree
+
+
+def folder_of(recipe: str | Path) -> Path:
+    """Return the folder that relative paths of a recipe start from, unless it has a ``root``."""
+    path = Path(recipe)
+    return path.resolve().parent if path.suffix in SUFFIXES else Path.cwd()
+
+
+def resolve_path(root: Path, path: str) -> Path:
+    """Return the absolute path of ``path``, which a recipe gives relative to ``root``.
+
+    Raises:
+        RequestError: it names an environment variable that is not set.
+    """
+    try:
+        return (root / expand_path(path)).resolve()
+    except DataError as error:
+        raise RequestError(str(error)) from None
+
+
+def _layers(recipe: str | Path, shipped: Mapping[str, Traversable] | None = None) -> list[Tree]:
+    shipped = shipped_recipes() if shipped is None else shipped
+    return _chain(_find(str(recipe), shipped, Path()), shipped)
 
 
 def _refuse_empty(tree: Tree, overrides: Tree) -> None:
@@ -138,8 +173,8 @@ class _Source:
             return read_yaml(self.file.read_bytes().decode("utf-8-sig"), self.name)
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            hint = "; it looks like UTF-16; convert it to UTF-8" if looks_like_utf16(error.object) else ""
-            raise RequestError(f"{self.name}:{line}: expected UTF-8 text{hint}") from None
+            hint = conversion_hint(error.object.splitlines(keepends=True), self.name)
+            raise RequestError(f"{self.name}:{line}: expected UTF-8 text; {hint}") from None
         except OSError as error:
             raise RequestError(f"{self.name}: cannot be read: {error.strerror}") from None
 
@@ -158,7 +193,8 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
             "the name of a file must end in .yaml"
         )
     if not path.is_file():
-        raise RequestError(f"{path}: no such file")
+        kind = "file" if name.endswith(SUFFIXES) else f"recipe or run{other_runs(path)}"
+        raise RequestError(f"{path}: no such {kind}")
     return _Source(str(path), path, path.parent)
 
 

@@ -3,8 +3,9 @@
 Each task extends `Recipe` (`heedful.tasks`).
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -25,6 +26,7 @@ from heedful.models.stacks import DecoderConfig, StackConfig
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.plugins import is_reference
+from heedful.recipes.problems import SeveralErrors
 from heedful.text.configuration import ComposingPreprocessingConfig, PreprocessingConfig, TokenizerConfig
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import (
@@ -259,6 +261,20 @@ class StartConfig(Config):
     layer_share: float = Field(default=1.0, gt=0, le=1)
 
 
+Check = TypeVar("Check", bound=Callable[..., object])
+
+_CHECKS = "_heedful_check"
+
+
+def check(method: Check) -> Check:
+    """Mark a method of a recipe that checks several sections; it raises a `ValueError` if they do not fit.
+
+    Other than validators of pydantic, all checks run, so that their errors are reported together.
+    """
+    setattr(method, _CHECKS, True)
+    return method
+
+
 class Recipe(Config):
     """Sections of the recipes of all tasks.
 
@@ -343,12 +359,26 @@ class Recipe(Config):
         ]
         return max(warmups, key=lambda warmup: warmup[1], default=None)
 
+    @model_validator(mode="after")
+    def _passes_its_checks(self) -> Self:
+        """Run all methods that are marked by `check`, and collect their errors."""
+        methods = {name: m for cls in reversed(type(self).__mro__) for name, m in vars(cls).items()}
+        messages = []
+        for name in (name for name, method in methods.items() if getattr(method, _CHECKS, False)):
+            try:
+                getattr(self, name)()
+            except ValueError as error:
+                messages.append(str(error))
+        if messages:
+            raise SeveralErrors(messages)
+        return self
+
     def metric_names(self) -> set[str]:
         """Return the names of the validation metrics."""
         return {"loss", "perplexity"}
 
-    @model_validator(mode="after")
-    def _measures_its_metric(self) -> "Recipe":
+    @check
+    def _measures_its_metric(self) -> None:
         metric, available = self.training.metric, self.metric_names()
         if metric not in available:
             missing = sorted(self.decoded_metrics - available)
@@ -359,20 +389,18 @@ class Recipe(Config):
             )
         if metric in self.decoded_metrics | self.rising_metrics and self.training.direction != "higher":
             raise ValueError(f"training.metric={metric}: higher is better; set training.direction=higher")
-        return self
 
-    @model_validator(mode="after")
-    def _leaves_the_warm_up_of_its_schedule(self) -> "Recipe":
+    @check
+    def _leaves_the_warm_up_of_its_schedule(self) -> None:
         """Check before tokenising that the last update of the schedule comes after its warm-up."""
         if isinstance(self.schedule, CosineConfig | LinearConfig):
             try:
                 last_update(self.schedule, self.training.max_updates)
             except RequestError as error:
                 raise ValueError(str(error)) from None
-        return self
 
-    @model_validator(mode="after")
-    def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
+    @check
+    def _leaves_the_warm_up_of_its_norm(self) -> None:
         """Check that the run is longer than the warm-up of power normalisation on batch statistics."""
         batches = self.batches_within_warm_up(self.training.max_updates)
         if batches is not None and self.norm_warmup is not None:
@@ -382,4 +410,3 @@ class Recipe(Config):
                 "batches, so power normalisation would be in warm-up for most of the run; set it to at most "
                 f"{batches // 2}"
             )
-        return self

@@ -1,35 +1,22 @@
 """Prepare the data of a training: fit tokenizers, store token ids, report which rows were kept."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
+from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import with_images
 from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
+from heedful.runs.required_files import errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData
+from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
-
-_OF_FILES = {
-    "files",
-    "text",
-    "tsv",
-    "jsonl",
-    "conll",
-    "squad",
-    "idx",
-    "folder",
-    "captioned-folder",
-    "beside",
-    "chain",
-}
-"""Sources that check their files when they are opened, at no further cost until they are read."""
 
 
 def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[LocatedRow]:
@@ -76,28 +63,6 @@ def _join_lists(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
 
 
-def find_sources(recipe: Recipe, root: Path) -> None:
-    """Check before any work that every file of the recipe exists, including those of test sets.
-
-    Raises:
-        DataError: one is missing; the message has the recipe's key.
-    """
-    tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
-    for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
-        if source.kind in _OF_FILES:
-            with _errors_named(key):
-                open_source(source, root)
-
-
-@contextmanager
-def _errors_named(key: str) -> Iterator[None]:
-    """Prefix errors of data with the recipe's key."""
-    try:
-        yield
-    except RequestError as error:
-        raise type(error)(f"{key}: {error}") from None
-
-
 def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     """Fit or load the processor, tokenise the data once, and write the data report.
 
@@ -109,13 +74,13 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     """
     old_report = read_json(folder.data_report) if folder.data_report.exists() else None
     if old_report is None:
-        find_sources(recipe, recipe.folder)
+        find_sources(sources_of(recipe.data), recipe.folder)
     task = task_for(recipe)
     if task.Processor.files(folder)[-1].exists():
         task.load(folder)
     else:
         log(task.info.fitting_message if recipe.start is None else f"starting from {recipe.start.run}")
-        with _errors_named("data.train"):
+        with errors_named("data.train"):
             task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
@@ -131,13 +96,16 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     log(task.info.encoding_message)
     reports: JsonObject = {}
     stores, longest = {}, None
+    findings, digests = Findings(*_compared_columns(task.columns)), {}
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
         report, digest, training = task.new_report(), RowDigest(), part == "train"
+        digests[part] = digest
         rows = digest.through(rows_of(recipe, source, training=training))
+        rows = findings.through(rows) if training else rows
         if part == "valid" and task.keeps_rows:
             rows = _collect_rows(rows, valid_rows)
         encoded = task.encode(rows, report)
-        with _errors_named(f"data.{part}"):
+        with errors_named(f"data.{part}"):
             ids = (row.row for row in encoded)
             columns = task.columns.required + (task.columns.training if training else ())
             stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)
@@ -151,7 +119,23 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         for line in report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
+    for note in (*findings.notes(), *_shared_rows(task.columns, digests)):
+        log(note)
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
+
+
+def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | None]:
+    """Return the columns of a pair of texts that should differ, and that of the class, if a task has them."""
+    has_pair, has_label = set(COLUMNS) <= set(columns.required), LABEL in columns.required
+    return COLUMNS if has_pair else None, LABEL if has_label else None
+
+
+def _shared_rows(columns: Columns, digests: Mapping[str, RowDigest]) -> list[str]:
+    """Return a note if validation rows are also training rows; running text has the same line often."""
+    if len(columns.required) == 1:
+        return []
+    note = shared_rows(digests["train"].row_hashes, digests["valid"].row_hashes)
+    return [f"data.valid: {note}"] if note else []
 
 
 def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> None:

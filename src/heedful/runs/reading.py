@@ -5,14 +5,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from heedful.artifacts.run_folder import RunFolder, read_text
-from heedful.data.lines import expand as expand_path
-from heedful.errors import DataError, RequestError, nearest
+from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
+from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
 from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
-from heedful.recipes.resolve import overrides_tree, resolve
+from heedful.recipes.resolve import folder_of, overrides_tree, resolve, resolve_path
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
@@ -29,52 +28,45 @@ class _OfSomeTask(BaseModel):
     task: TaskConfig
 
 
-def recipe_from(tree: Tree) -> Recipe:
+def recipe_from(tree: Tree, *, for_training: bool = False) -> Recipe:
     """Return the recipe that a tree describes, of the class of its task.
+
+    Args:
+        tree: the merged tree.
+        for_training: whether the recipe is about to be trained, so that columns of sources which the task
+            never reads are errors too; a run with such a recipe is still loaded.
 
     Raises:
         RequestError: lists every problem with file and line.
     """
     recipe = validate(tree, _task_class(tree).Recipe)
-    _refuse_unknown_columns(tree, task_for(recipe).columns.required)
+    columns = task_for(recipe).columns
+    messages = list(_limits_of_unknown_columns(tree, columns.required))
+    if for_training:
+        messages += _columns_that_nobody_reads(tree, columns.names)
+    if messages:
+        raise RequestError("\n".join(messages))
     return recipe
 
 
-def _refuse_unknown_columns(tree: Tree, columns: Sequence[str]) -> None:
-    """Refuse a length limit of a column that does not exist, which would have no effect.
-
-    Raises:
-        RequestError: names file and line.
-    """
-    limits = tree.find(("data", "filter", "max_length"))
-    if limits is None or not isinstance(limits.value, dict):
-        return
-    for column, limit in limits.value.items():
+def _limits_of_unknown_columns(tree: Tree, columns: Sequence[str]) -> Iterator[str]:
+    """Yield a message for each length limit of a column that does not exist, which would have no effect."""
+    for column, limit in _entries(tree.find(("data", "filter", "max_length"))):
         if column not in columns:
-            raise RequestError(
+            yield (
                 f"{limit.mark}: data.filter.max_length: unknown column {column!r}"
                 f"{nearest(str(column), columns)}; expected one of {', '.join(columns)}"
             )
 
 
-def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> None:
-    """Refuse a source with a column that the task never reads: most often a misspelt name.
-
-    Only recipes to be trained are checked; a run with such a recipe is still loaded.
-
-    Raises:
-        RequestError: lists every such column with file and line.
-    """
+def _columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Iterator[str]:
+    """Yield a message for each column of a source that the task never reads: most often a misspelt name."""
     task = tree.data["task"]["kind"]
     *others, last = columns
     accepted = f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"
-    messages = [
-        f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {accepted}"
-        for path, entry in _columns_of(tree)
-        if path[-1] not in columns
-    ]
-    if messages:
-        raise RequestError("\n".join(messages))
+    for path, entry in _columns_of(tree):
+        if path[-1] not in columns:
+            yield f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {accepted}"
 
 
 def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
@@ -125,8 +117,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
         RequestError: lists every problem with file and line.
     """
     presets = preset_table({"model": preset_trees()})
-    path = Path(name_or_path)
-    root = path.resolve().parent if path.suffix in {".yaml", ".yml"} else Path.cwd()
+    root = folder_of(name_or_path)
     tree = resolve(name_or_path, overrides, presets=presets)
     if (start := _start_of(tree, root)) is not None:
         start_run, inherited = start
@@ -140,9 +131,11 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
             tree = merge(Tree(inherited, start_run.mark), tree)
         _refuse_another_family(tree, inherited, start_run)
         _refuse_another_tokenizer(tree, inherited, start_run)
-    recipe = recipe_from(tree)
-    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.names)
-    root = root if recipe.root is None else _resolve_path(root, recipe.root)
+    try:
+        recipe = recipe_from(tree, for_training=True)
+    except RequestError as error:
+        raise RequestError(_with_overrides(str(error), name_or_path, overrides)) from None
+    root = root if recipe.root is None else resolve_path(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(
             f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
@@ -150,16 +143,19 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
     return recipe.model_copy(update={"root": str(root)}), tree
 
 
-def _resolve_path(root: Path, path: str) -> Path:
-    """Return the absolute path of ``path``, which a recipe gives relative to ``root``.
-
-    Raises:
-        RequestError: it names an environment variable that is not set.
-    """
+def _with_overrides(message: str, recipe: str, overrides: Sequence[str]) -> str:
+    """Return the errors of a recipe, below the overrides if these cause errors in lines of its files."""
+    if all(line.startswith(COMMAND_LINE) for line in message.split("\n")):
+        return message
     try:
-        return (root / expand_path(path)).resolve()
-    except DataError as error:
-        raise RequestError(str(error)) from None
+        recipe_from(resolve(recipe, presets=preset_table({"model": preset_trees()})), for_training=True)
+    except RequestError:
+        return message
+    names, it = ("these overrides do", "them") if len(overrides) > 1 else ("this override does", "it")
+    return (
+        f"{COMMAND_LINE}: {' '.join(overrides)}: {names} not fit the recipe {recipe}, which is valid without "
+        f"{it}:\n{message}"
+    )
 
 
 def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
@@ -174,12 +170,13 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     if start is None or not isinstance(start.value, str):
         return None
     if own_root is not None and isinstance(own_root.value, str):
-        root = _resolve_path(root, own_root.value)
-    folder = _resolve_path(root, start.value)
+        root = resolve_path(root, own_root.value)
+    folder = resolve_path(root, start.value)
     path = RunFolder(folder).recipe
     if not folder.exists():
         raise RequestError(
-            f"{start.mark}: start.run: {folder}: no such folder; relative paths start at {root}"
+            f"{start.mark}: start.run: {folder}: no such folder{other_runs(folder)}; relative paths start at "
+            f"{root}"
         )
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
@@ -224,6 +221,8 @@ def _refuse_another_tokenizer(tree: Tree, inherited: dict[str, Tree], start: Tre
 def saved_tree(path: Path | str) -> Tree:
     """Return the recipe that a run was made from, as a tree."""
     folder = RunFolder(path)
+    if not folder.path.exists():
+        raise missing_run(folder.path)
     if not folder.recipe.exists():
         raise RequestError(f"{folder.path} is not a run: it has no {folder.recipe.name}")
     return read_yaml(read_text(folder.recipe), str(folder.recipe))

@@ -11,12 +11,13 @@ from heedful.artifacts.run_folder import FORMAT, RunFolder, locked, write_card, 
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.recipes.schema import Recipe
-from heedful.recipes.yaml import dump_yaml
+from heedful.recipes.yaml import dump_yaml, show
+from heedful.runs.comparing import flattened
 from heedful.runs.reading import saved_recipe
 from heedful.tasks.registry import task_for
 from heedful.training import checkpoints, distribution
 from heedful.training.loop import TrainingResult, reached_limit
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 # Sections that may differ between a recipe and the run that it resumes: they do not change the model.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
@@ -24,6 +25,12 @@ _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "
 _MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
 # Settings of ``training`` that affect the final weights after the last update.
 _OF_FINAL_WEIGHTS = ("average", "average_of", "keep_average")
+
+N_LISTED = 8
+"""The most settings that a message lists."""
+
+MAX_SHOWN = 60
+"""The most characters of a value in a message."""
 
 
 @contextmanager
@@ -115,20 +122,38 @@ def _prepare_card(folder: RunFolder) -> None:
 
 
 def _refuse_another_recipe(folder: RunFolder, old_recipe: Recipe, recipe: Recipe) -> None:
-    """Refuse to resume a run with a recipe that would have made another one."""
+    """Refuse to resume a run with a recipe that would have made another one.
+
+    Raises:
+        RequestError: names each setting that differs, with its new and its old value.
+    """
     old, new = (r.model_dump(mode="json") for r in (old_recipe, recipe))
-    keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
-    changed = [key for key in keys if old.get(key) != new.get(key)]  # tasks differ in their sections
-    if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
-        # Decoded metrics depend on what is decoded, and how.
-        changed.append("validation")
-    changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
-    if "task" in changed:
-        changed = ["task"]  # other differences follow from it
+    sections = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
+    if old["training"]["metric"] in recipe.decoded_metrics:
+        sections.append("validation")  # decoded metrics depend on what is decoded, and how
+    before, after = (flattened({key: r[key] for key in sections if key in r}) for r in (old, new))
+    for section, key in _MUST_STAY:
+        before[f"{section}.{key}"], after[f"{section}.{key}"] = old[section][key], new[section][key]
+    changed = [key for key in dict.fromkeys((*before, *after)) if before.get(key) != after.get(key)]
+    if "task.kind" in changed:
+        changed = ["task.kind"]  # other differences follow from it
     if changed:
+        settings = [
+            f"{key}={_shown(after, key)} (started with {_shown(before, key)})" for key in changed[:N_LISTED]
+        ]
+        more = f" and {len(changed) - N_LISTED} more" if len(changed) > N_LISTED else ""
         raise RequestError(
-            f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"
+            f"{folder.path}: cannot be resumed with other settings than it was started with: "
+            f"{', '.join(settings)}{more}; restore them, or train into another folder with --out"
         )
+
+
+def _shown(settings: JsonMapping, key: str) -> str:
+    """Return the value of a setting for a message."""
+    if key not in settings:
+        return "nothing"
+    text = show(settings[key])
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def with_fixed_processes(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:

@@ -118,13 +118,12 @@ class TextRecipe(schema.Recipe):
         """The key that sets how long a sequence may be."""
         return "model.context" if isinstance(self.model, LanguageModelConfig) else "model.max_length"
 
-    @model_validator(mode="after")
-    def _fits_a_text(self) -> "TextRecipe":
+    @schema.check
+    def _fits_a_text(self) -> None:
         if self.max_text_tokens < 1:
             raise ValueError(f"{self.max_length_key}={self.model.longest} leaves no room for a text")
         if self.pairs and isinstance(self.model, EncoderConfig) and self.model.segments < 2:
             raise ValueError("model.segments must be 2 for pairs of texts (one for each text)")
-        return self
 
 
 class EncoderRecipe(TextRecipe):
@@ -162,8 +161,8 @@ class WholeTextRecipe(TextRecipe):
         """The special tokens around the texts; of a language model, as the task says."""
         return super().template if self.task.add_special_tokens else BARE_TEMPLATE
 
-    @model_validator(mode="after")
-    def _check_special_tokens(self) -> "WholeTextRecipe":
+    @schema.check
+    def _check_special_tokens(self) -> None:
         if not self.task.add_special_tokens and isinstance(self.model, EncoderConfig):
             raise ValueError(
                 "task.add_special_tokens=false is not supported by encoders, which need the class token"
@@ -172,7 +171,6 @@ class WholeTextRecipe(TextRecipe):
             raise ValueError(
                 "task.add_special_tokens=false is not supported for pairs (nothing would separate the texts)"
             )
-        return self
 
 
 # The task -----------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ text -> token ids -> state and step -> chosen ids -> text    `Translator.predict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
 from heedful.config import Config
@@ -182,8 +182,8 @@ class TranslationRecipe(Seq2SeqRecipe):
             return ConcatenatedFormat(self.model.context, self.objective.loss_on == "answer")
         return EncoderDecoderFormat(self.model.longest)
 
-    @model_validator(mode="after")
-    def _fits_one_text(self) -> Self:
+    @schema.check
+    def _fits_one_text(self) -> None:
         """A language model has one vocabulary, no side of its own for the source, and a context."""
         if not isinstance(self.model, LanguageModelConfig):
             if self.objective.loss_on != "answer":
@@ -191,7 +191,7 @@ class TranslationRecipe(Seq2SeqRecipe):
                     "objective.loss_on=all: not supported by an encoder-decoder, which does not predict its "
                     "source; remove it"
                 )
-            return self
+            return
         if not self.tokenizer.shared:
             raise ValueError(
                 "model.kind=language-model reads both sides as one text and requires tokenizer.shared=true"
@@ -211,19 +211,17 @@ class TranslationRecipe(Seq2SeqRecipe):
                 f"a language model reads source and target as one text of at most model.context="
                 f"{self.model.context} tokens: set data.filter.max_length for both, together at most {limit}"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _has_the_guided_head(self) -> Self:
+    @schema.check
+    def _has_the_guided_head(self) -> None:
         if self.objective.guided is not None:
             self.objective.guided.check(self.model)
-        return self
 
-    @model_validator(mode="after")
-    def _supports_bpe_dropout(self) -> Self:
+    @schema.check
+    def _supports_bpe_dropout(self) -> None:
         """Without some merges, texts have more pieces, and links between pieces no longer match."""
         if not self.data.bpe_dropout:
-            return self
+            return
         kind = self.tokenizer.subwords.kind
         if kind not in ("bpe", "byte-bpe"):
             raise ValueError(
@@ -239,22 +237,20 @@ class TranslationRecipe(Seq2SeqRecipe):
                 "data.bpe_dropout is not supported with objective.guided, whose links refer to pieces "
                 "without dropout"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _ties_one_vocabulary(self) -> Self:
+    @schema.check
+    def _ties_one_vocabulary(self) -> None:
         if getattr(self.model, "tie", None) == "three-way" and not self.tokenizer.shared:
             raise ValueError(
                 "model.tie=three-way requires one vocabulary for both sides; set tokenizer.shared=true"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _has_positions_for_all(self) -> Self:
+    @schema.check
+    def _has_positions_for_all(self) -> None:
         """Check now, not hours later, that no sentence is longer than the table of positions."""
         model = self.model
         if not isinstance(model, TransformerConfig) or model.longest is None:
-            return self
+            return
         table = (
             f"model.positions.kind={model.positions.kind} ends after model.max_length={model.longest} tokens"
         )
@@ -266,7 +262,6 @@ class TranslationRecipe(Seq2SeqRecipe):
         for key, decoding in self._decodings().items():
             if decoding.max_length.cap > max_tokens:
                 raise ValueError(f"{table}; set {key}.max_length.cap to at most {max_tokens}")
-        return self
 
     def _decodings(self) -> JsonObject:
         """Return all decoding settings of the run, by their keys."""

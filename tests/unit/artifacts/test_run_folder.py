@@ -1,10 +1,19 @@
 """The small files of a run: what is written comes back, and what is not as it must be is told by its name."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from heedful.artifacts.run_folder import RunFolder, read_entry, read_json, read_labels, write_json
+from heedful.artifacts.run_folder import (
+    RunFolder,
+    missing_run,
+    other_runs,
+    read_entry,
+    read_json,
+    read_labels,
+    write_json,
+)
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.callbacks import read_metrics
@@ -80,6 +89,50 @@ def test_a_file_in_place_of_a_run_is_told_with_the_folder(tmp_path):
     (tmp_path / "other" / "text").write_text("x")
     with pytest.raises(RequestError, match=r"text is not a run: it is a file; give the run's folder$"):
         RunFolder(tmp_path / "other" / "text").read_card()
+
+
+def make_runs(folder, *names):
+    """Runs, oldest first; every second one is unfinished: it has no card yet."""
+    for age, name in enumerate(names):
+        run = RunFolder(folder / name)
+        run.path.mkdir(parents=True)
+        file = run.card if age % 2 else run.recipe
+        file.write_text("{}")
+        os.utime(file, (1000 + age, 1000 + age))
+
+
+def test_a_missing_run_comes_with_its_nearest_name_and_the_newest_runs(tmp_path):
+    make_runs(tmp_path, "english-german", "b", "a")
+    (tmp_path / "no-run").mkdir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RequestError) as raised:
+        RunFolder(tmp_path / "english-germna").read_card()
+    assert str(raised.value) == (
+        f"{tmp_path}/english-germna: no such run (did you mean '{tmp_path}/english-german'?); "
+        f"runs in {tmp_path}, newest first: a, b, english-german"
+    )
+    assert other_runs(tmp_path / "zzz") == f"; runs in {tmp_path}, newest first: a, b, english-german"
+    with pytest.raises(
+        RequestError, match=r"is not a run: it has no run\.json; runs in .*: a, b, english-german$"
+    ):
+        RunFolder(tmp_path).read_card()
+
+
+def test_at_most_ten_runs_are_listed(tmp_path):
+    make_runs(tmp_path, *map(str, range(1, 13)))
+    assert other_runs(tmp_path / "run").endswith(": 12, 11, 10, 9, 8, 7, 6, 5, 4, 3 and 2 more")
+
+
+def test_a_name_alone_is_also_looked_for_in_the_folder_of_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(missing_run(Path("mine"))) == "mine: no such run"
+    make_runs(tmp_path / "runs", "mine", "other")
+    assert str(missing_run(Path("mine"))) == (
+        "mine: no such run (did you mean 'runs/mine'?); runs in runs, newest first: other, mine"
+    )
+    assert str(missing_run(Path("deep/mine"))) == "deep/mine: no such run (no folder deep)"
+    make_runs(tmp_path, "here")
+    assert str(missing_run(Path("x"))) == "x: no such run; runs in this folder, newest first: here"
 
 
 @pytest.mark.parametrize("version, advice", [(2, "upgrade heedful$"), (0, "reads 1$")])

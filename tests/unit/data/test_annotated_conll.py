@@ -91,6 +91,14 @@ def test_a_line_with_too_few_fields_is_named(tmp_path):
         opened(tmp_path, columns={"words": 0, "tags": 1})
 
 
+def test_words_in_the_universal_format_separated_by_spaces(tmp_path):
+    (tmp_path / "x.conll").write_text("1 in in ADP\n")
+    with pytest.raises(
+        DataError, match=r"x\.conll:1: .* got 1 field; fields of CoNLL-U are separated by tabs$"
+    ):
+        opened(tmp_path, columns={"words": 1, "tags": 3}, universal=True)
+
+
 def test_a_missing_file_is_reported_at_once(tmp_path):
     source = TypeAdapter(SourceConfig).validate_python(
         {"kind": "conll", "paths": "x", "columns": {"words": 0}}

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -388,12 +389,44 @@ class TestDatasets:
 
 
 @pytest.mark.parametrize("columns", [{"t": 1}, {"t": "text"}])
-def test_the_message_suggests_another_separator(tmp_path, columns):
-    (tmp_path / "a.csv").write_text("label,text\n1,x\n")
-    with pytest.raises(
-        DataError, match=r"a\.csv:[12]: .*the separator is '\\t'.*separated by ',', set `separator`"
-    ):
+@pytest.mark.parametrize("fitting", [",", ";", "|"])
+def test_the_message_names_the_separator_that_fits(tmp_path, columns, fitting):
+    """Also if an earlier one of the common separators is in the line, but does not give the fields."""
+    (tmp_path / "a.csv").write_text(f"{'a' if fitting == ',' else 'a,b'}{fitting}text\n1{fitting}x\n")
+    expected = (
+        f"; the separator is '\\t', and the fields seem to be separated by {fitting!r}; set `separator: "
+    )
+    with pytest.raises(DataError, match=rf"a\.csv:[12]: .*{re.escape(expected)}\"{re.escape(fitting)}\"`$"):
         rows_of(tmp_path, kind="tsv", paths="a.csv", columns=columns, header=True)
+
+
+def test_the_separator_that_fits_may_be_the_tab_or_need_quotes(tmp_path):
+    (tmp_path / "a.tsv").write_text("label\ttext\n1\tx\n")
+    with pytest.raises(DataError, match=r"separated by '\\t'; set `separator: \"\\t\"`$"):
+        rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"t": "text"}, header=True, separator=",")
+    (tmp_path / "b.csv").write_text('"label","text"\n')
+    with pytest.raises(DataError, match=r'set `separator: ","` and `quotes: true`$'):
+        rows_of(tmp_path, kind="tsv", paths="b.csv", columns={"t": "text"}, header=True)
+
+
+def test_a_line_without_fields_says_little_about_the_separator_of_the_others(tmp_path):
+    (tmp_path / "a.tsv").write_text("one\tx\nyes, two\n")
+    with pytest.raises(DataError, match=r"a\.tsv:2: .*; if fields are separated by ',', set `separator`$"):
+        rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"t": 1})
+    (tmp_path / "b.tsv").write_text("one, x\n")
+    with pytest.raises(
+        DataError, match=r"b\.tsv:1: the header has no field 'text'; .* if fields are separated"
+    ):
+        rows_of(tmp_path, kind="tsv", paths="b.tsv", columns={"t": "text"}, header=True)
+
+
+def test_a_table_of_one_s_own_with_another_separator(tmp_path):
+    (tmp_path / "a.csv").write_text("source;target\na;b\n")
+    with pytest.raises(DataError, match=r"a\.csv:1: expected a header .*; replace ';', or use JSON lines"):
+        user_table(tmp_path / "a.csv", ["source", "target"])
+    (tmp_path / "b.csv").write_text("a;b\n")
+    with pytest.raises(DataError, match=r"b\.csv:1: expected a header .*; add one, or use JSON lines"):
+        user_table(tmp_path / "b.csv", ["source", "target"])
 
 
 def test_a_header_with_a_field_twice_is_refused_where_it_is_wanted(tmp_path):

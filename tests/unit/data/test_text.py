@@ -158,8 +158,8 @@ def test_a_missing_file_is_reported_at_once(write):
     ("content", "message"),
     [
         (b"", "t: the file is empty"),
-        (b"one\ntwo\xff\n", "t:2: byte 4 of the line is not UTF-8; convert it to UTF-8"),
-        (b"\xff\xfea", "t:1: byte 1 of the line is not UTF-8; it looks like UTF-16"),
+        (b"one\ntwo\xff\n", "t:2: byte 4 of the line is not UTF-8; the file is probably CP1252"),
+        (b"\xff\xfea", "t:1: byte 1 of the line is not UTF-8; the file is probably UTF-16"),
         (b"one\ntw\xc3", "t:2: byte 3 of the line is not UTF-8"),
     ],
 )

@@ -172,9 +172,12 @@ def test_missing_and_unreadable_files_are_named(write, tmp_path):
     assert refusal(".") == ".: is a folder, not a recipe"
     path = tmp_path / "latin.yaml"
     path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
-    assert refusal(path) == f"{path}:2: expected UTF-8 text"
+    assert refusal(path) == (
+        f"{path}:2: expected UTF-8 text; the file is probably CP1252 (Western European); convert it: "
+        f"iconv -f CP1252 -t UTF-8 {path} > NEW"
+    )
     path.write_bytes("a: 1\n".encode("utf-16"))
-    assert refusal(path) == f"{path}:1: expected UTF-8 text; it looks like UTF-16; convert it to UTF-8"
+    assert refusal(path).startswith(f"{path}:1: expected UTF-8 text; the file is probably UTF-16; convert it")
     path = write("r.yaml", "base: gone.yaml\n")
     assert refusal(path) == f"{path}:1: base: {tmp_path}/gone.yaml: no such file"
     path = write("r.yaml", "base: [x]\n")

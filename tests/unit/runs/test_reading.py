@@ -142,3 +142,57 @@ def test_a_run_of_such_a_recipe_is_still_loaded(recipe):
 )
 def test_test_sets_can_be_taken_away(override, left):
     assert list(read_recipe("multi30k-ende-tiny", [override])[0].data.test) == left
+
+
+# All errors at once -----------------------------------------------------------------------------------------
+
+
+def lines_of(recipe, *overrides):
+    with pytest.raises(RequestError) as caught:
+        read_recipe(recipe, overrides)
+    return str(caught.value).split("\n")
+
+
+def test_all_errors_between_sections_are_reported_at_once():
+    schedule = ["schedule.kind=cosine", "schedule.warmup=9999"]
+    lines = lines_of(
+        "phrasebook-de", "data.bpe_dropout=0.1", "model.tie=three-way", "training.metric=x", *schedule
+    )
+    keys = ["training.metric=x", "schedule.warmup=9999", "data.bpe_dropout", "model.tie=three-way"]
+    assert [line.removeprefix("on the command line: ").split(" ")[0] for line in lines] == keys
+
+
+def test_all_errors_of_columns_are_reported_at_once():
+    lines = lines_of(
+        "phrasebook-de",
+        "data.filter.max_length={sorce: 3, source: 5, text: 7}",
+        "data.train.columns={source: source, taget: target}",
+    )
+    assert [line.removeprefix("on the command line: ").partition("; ")[0] for line in lines] == [
+        "data.filter.max_length: unknown column 'sorce' (did you mean 'source'?)",
+        "data.filter.max_length: unknown column 'text' (did you mean 'target'?)",
+        "data.train.columns.taget: no such column (did you mean 'target'?)",
+    ]
+
+
+def test_overrides_are_named_if_they_cause_errors_in_lines_of_the_recipe():
+    lines = lines_of("phrasebook-de", "task.kind=tagging")
+    assert lines[0] == (
+        "on the command line: task.kind=tagging: this override does not fit the recipe phrasebook-de, "
+        "which is valid without it:"
+    )
+    assert "phrasebook-de.yaml:26: validation.decode: unknown key; validation has no keys here" in lines
+    lines = lines_of("phrasebook-de", "task.kind=tagging", "training.max_updates=5")
+    assert lines[0].startswith(
+        "on the command line: task.kind=tagging training.max_updates=5: these overrides"
+    )
+
+
+def test_overrides_are_not_blamed_for_errors_of_the_recipe(tmp_path):
+    (tmp_path / "mine.yaml").write_text("base: phrasebook-de\ntraining: {sed: 3}\n", encoding="utf-8")
+    path = str(tmp_path / "mine.yaml")
+    wrong = f"{path}:2: training.sed: unknown key (did you mean 'seed'?)"
+    assert lines_of(path, "training.max_updates=5") == [wrong]
+    assert sorted(lines_of(path, "training.max_updates=x")) == [
+        wrong, "on the command line: training.max_updates=x: expected a whole number, got 'x'"
+    ]  # fmt: skip

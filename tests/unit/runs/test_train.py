@@ -545,8 +545,28 @@ def test_what_a_killed_writer_left_goes_when_the_run_goes_on(stopped):
 
 @pytest.mark.parametrize("change", [{"metric": "perplexity"}, {"direction": "higher"}, {"seed": 5}])
 def test_what_decides_the_best_checkpoint_stays(run, change):
-    with pytest.raises(RequestError, match=f"another training.{next(iter(change))} than"):
+    key, value = next(iter(change.items()))
+    with pytest.raises(RequestError, match=rf": training\.{key}={value} \(started with \w+\); restore them"):
         train_run(recipe(**change), run, resume=True, device="cpu")
+
+
+def test_every_setting_that_a_resumed_run_may_not_change_is_named(run):
+    changed = recipe().model_dump(mode="json")
+    changed["model"] |= {"d_model": 8, "tie": "none"}
+    changed["data"]["filter"]["max_length"] = {"source": 7}
+    changed["optimizer"] = {"kind": "sgd"}
+    with pytest.raises(RequestError) as raised:
+        train_run(TranslationRecipe.model_validate(changed), run, resume=True, device="cpu")
+    for part in (
+        "model.d_model=8 (started with 4)",
+        "model.tie=none (started with ",
+        "optimizer.kind=sgd (started",
+    ):
+        assert part in str(raised.value)
+    assert "data.filter.max_length.source=7 (started with nothing)" in str(raised.value)
+    assert str(raised.value).startswith(
+        f"{run}: cannot be resumed with other settings than it was started with"
+    )
 
 
 @pytest.mark.parametrize("changed", ["a b\nb a c\nd\n", "a b\nc\nb a c\n"])

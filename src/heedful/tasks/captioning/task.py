@@ -152,17 +152,16 @@ class CaptioningRecipe(Seq2SeqRecipe):
         """How an image and its caption are presented to the model."""
         return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
 
-    @model_validator(mode="after")
-    def _has_positions_for_all(self) -> Self:
+    @schema.check
+    def _has_positions_for_all(self) -> None:
         """Check now, not hours later, that no caption is longer than the table of positions."""
         if self.model.longest is None:
-            return self
+            return
         max_tokens = self.model.longest - 1
         table = f"model.positions.kind=learned ends after model.max_length={self.model.longest} tokens"
         limit = self.data.filter.limit(CAPTION)
         if limit is None or limit > max_tokens:
             raise ValueError(f"{table}; set data.filter.max_length to at most {max_tokens}")
-        return self
 
 
 # The task -----------------------------------------------------------------------------------------------

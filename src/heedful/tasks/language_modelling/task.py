@@ -130,20 +130,18 @@ class LanguageModellingRecipe(RunningTextRecipe):
     completion: CompletionConfig = CompletionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
-    @model_validator(mode="after")
-    def _strides_within_the_context(self) -> "LanguageModellingRecipe":
+    @schema.check
+    def _strides_within_the_context(self) -> None:
         stride, context = self.evaluation.stride, self.model.context
         if stride is not None and stride > context:
             raise ValueError(f"evaluation.stride={stride} is longer than model.context={context}")
-        return self
 
-    @model_validator(mode="after")
-    def _has_no_source(self) -> "LanguageModellingRecipe":
+    @schema.check
+    def _has_no_source(self) -> None:
         try:
             refuse_source(self.decoding)
         except RequestError as error:
             raise ValueError(str(error)) from None
-        return self
 
 
 # The task -----------------------------------------------------------------------------------------------

@@ -129,18 +129,17 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
     decoding: schema.NoDecodingConfig | None = None
     evaluation: schema.NoEvaluationConfig = schema.NoEvaluationConfig()
 
-    @model_validator(mode="after")
-    def _has_words_to_hide(self) -> "MaskedLanguageModellingRecipe":
+    @schema.check
+    def _has_words_to_hide(self) -> None:
         hide, kind = self.objective.hide, self.tokenizer.subwords.kind
         if hide != "tokens" and kind in WITHOUT_WORDS:
             raise ValueError(
                 f"objective.hide={hide} requires tokens that show where words begin, but "
                 f"tokenizer.subwords.kind={kind} has none; set objective.hide=tokens, or use subwords"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _fits_a_text(self) -> "MaskedLanguageModellingRecipe":
+    @schema.check
+    def _fits_a_text(self) -> None:
         fewest = 4 + self.task.next_sentence
         if self.model.max_length < fewest:
             raise ValueError(f"model.max_length={self.model.max_length} must be at least {fewest}")
@@ -151,7 +150,6 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
                 "model.combine=concat is not supported for masked-language-modelling, whose output layer "
                 "shares the embedding table; use add"
             )
-        return self
 
 
 # The task -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt
 from torch import nn
 
 from heedful.config import Config
@@ -148,14 +148,13 @@ class QuestionAnsweringRecipe(EncoderRecipe):
         """How passages are cut into windows that are read with the question."""
         return Windows(self.model.max_length, self.windows.longest_question, self.windows.stride)
 
-    @model_validator(mode="after")
-    def _room_for_passages(self) -> "QuestionAnsweringRecipe":
+    @schema.check
+    def _room_for_passages(self) -> None:
         if self.model.max_length <= N_SPECIALS + self.windows.longest_question:
             raise ValueError(
                 f"model.max_length={self.model.max_length} leaves no room for a passage beside a question of "
                 f"{self.windows.longest_question} tokens; lower windows.longest_question"
             )
-        return self
 
 
 # Batches ------------------------------------------------------------------------------------------------

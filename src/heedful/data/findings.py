@@ -1,0 +1,89 @@
+"""Find likely mistakes in data while rows are read: identical texts, spellings of labels, shared rows."""
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from heedful.data.lines import LocatedRow, Row
+
+SHARE_OF_IDENTICAL = 0.5
+"""More pairs than this share with identical texts are reported."""
+
+SHARE_OF_ONE_CLASS = 0.99
+"""A class with at least this share of the rows is reported."""
+
+N_SHOWN = 5
+
+
+class Findings:
+    """Counts of the rows of a data set that pass through.
+
+    Args:
+        pair: two columns whose texts should differ; None: there are none.
+        label: the column of the class; None: there is none.
+    """
+
+    def __init__(self, pair: tuple[str, str] | None, label: str | None) -> None:
+        self.pair, self.label = pair, label
+        self.n_rows = self.n_identical = 0
+        self.classes: Counter[str] = Counter()
+
+    def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
+        """Count each row and pass it on."""
+        for located in rows:
+            self.n_rows += 1
+            if self.pair is not None:
+                first, second = self.pair
+                self.n_identical += located.row[first] == located.row[second]
+            if self.label is not None:
+                self.classes[str(located.row[self.label])] += 1
+            yield located
+
+    def notes(self) -> list[str]:
+        """Return what should be checked in these rows, for the log."""
+        return [
+            f"data.train: {note}" for note in (*self._identical(), *self._spellings(), *self._one_class())
+        ]
+
+    def _identical(self) -> Iterator[str]:
+        if self.pair is None or self.n_identical <= SHARE_OF_IDENTICAL * self.n_rows:
+            return
+        rows = counted(self.n_identical, self.n_rows)
+        yield f"{' and '.join(self.pair)} are identical in {rows} rows; check the files and columns"
+
+    def _spellings(self) -> Iterator[str]:
+        spellings = defaultdict(list)
+        for label in sorted(self.classes):
+            spellings[label.casefold()].append(repr(label))
+        groups = [" and ".join(labels) for labels in spellings.values() if len(labels) > 1]
+        if groups:
+            more = f" and {len(groups) - N_SHOWN} more" if len(groups) > N_SHOWN else ""
+            shown = ", ".join(groups[:N_SHOWN])
+            yield f"labels that differ only in upper and lower case are different classes: {shown}{more}"
+
+    def _one_class(self) -> Iterator[str]:
+        n_rows = self.classes.total()
+        for label, n in self.classes.most_common(1):
+            if n >= SHARE_OF_ONE_CLASS * n_rows:
+                rows = counted(n, n_rows)
+                yield f"{rows} rows have the label {label!r}; accuracy says little about a model"
+
+
+def shared_rows(train: "array[int]", other: "array[int]") -> str:
+    """Return a note on rows of another data set that are also training rows; empty if there are none.
+
+    Args:
+        train: hashes of the training rows (`heedful.data.store.RowDigest`), in one process with the others.
+        other: hashes of the rows of the other data set.
+    """
+    n_shared = int(np.isin(np.asarray(other), np.asarray(train)).sum())
+    if not n_shared:
+        return ""
+    return f"{counted(n_shared, len(other))} rows are also training rows; its scores are too high"
+
+
+def counted(n: int, total: int) -> str:
+    """Format a number of rows with its share."""
+    return f"{n:,} of {total:,} ({n / total:.1%})"

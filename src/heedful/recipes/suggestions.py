@@ -1,0 +1,201 @@
+"""Suggest a key of the schema for one that is unknown.
+
+In this order: the setting that other toolkits call by this name (``other_toolkits.tsv``), a key of this name
+in a section below, a similar key of the same section, a key of this name anywhere else.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple, get_args
+
+from pydantic.fields import FieldInfo
+
+from heedful.errors import nearest
+from heedful.recipes.fields import fields_of, is_model, is_union, tags_of, unwrap
+from heedful.recipes.trees import Path, Tree, dotted
+
+DEPTH = 5
+"""The most sections that lead to a key: ``model.layer.mixer.visible.size``."""
+
+
+class Section(NamedTuple):
+    """A section of the schema: its path in the recipe, and its class (None if unknown)."""
+
+    path: Path
+    model: object
+
+
+class Setting(NamedTuple):
+    """The name of a setting in other toolkits, and the key of heedful: empty if there is none."""
+
+    name: str
+    key: str
+    note: str
+
+
+class _Key(NamedTuple):
+    """A key of the schema, and the ``kind`` that the recipe must have for it, if that is not the one it has.
+
+    Args:
+        path: the key.
+        n_other_kinds: number of sections that lead to it and are of another kind in the recipe.
+        kind_path: the outermost ``kind`` that must be changed; empty if there is none.
+        kinds: its values.
+        n_absent: number of sections that lead to it and that the recipe does not have.
+    """
+
+    path: Path
+    n_other_kinds: int = 0
+    kind_path: Path = ()
+    kinds: tuple[str, ...] = ()
+    n_absent: int = 0
+
+    @property
+    def distance(self) -> tuple[int, int, int]:
+        """How far the key is from the recipe and from the section: the nearest one is suggested."""
+        return self.n_other_kinds, self.n_absent, len(self.path)
+
+    @property
+    def needs(self) -> str:
+        """The kind that the key needs, for messages."""
+        return f"needs {dotted(self.kind_path)}={' or '.join(self.kinds)}"
+
+    @property
+    def condition(self) -> str:
+        """The kind that the key needs, as the end of a clause; empty if the recipe has it."""
+        return f", which {self.needs}" if self.kinds else ""
+
+
+def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
+    """Return the message for a key that a section does not have.
+
+    Args:
+        key: the key.
+        section: the section in which it was written.
+        root: the whole schema.
+        tree: the recipe, whose kinds are preferred.
+    """
+    names = list(fields_of(section.model))
+    if not names and is_model(unwrap(section.model)[0]):
+        return f"unknown key; {dotted(section.path) or 'the recipe'} has no keys here"
+    of_other_kind = find_key(root.model, [*map(str, section.path), key], tree)
+    if of_other_kind is not None and of_other_kind.kinds:
+        return f"unknown key; it {of_other_kind.needs}"
+    if setting := _of_other_toolkits(key, root, tree):
+        return f"unknown key; {setting}"
+    below = _nearest(_keys(section, key, tree.find(section.path)))
+    similar = nearest(key, names)
+    elsewhere = None if key == "kind" else _nearest(_keys(root, key, tree))
+    if (found := below or (None if similar else elsewhere)) is not None:
+        return f"unknown key (did you mean {dotted(found.path)!r}{found.condition}?)"
+    if similar or not names:
+        return f"unknown key{similar}"
+    return f"unknown key; the keys here are {', '.join(names)}"
+
+
+@cache
+def other_toolkits() -> tuple[Setting, ...]:
+    """Return the settings of other toolkits, from the table ``other_toolkits.tsv``."""
+    text = files("heedful").joinpath("recipes/other_toolkits.tsv").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.splitlines()[1:]]
+    return tuple(Setting(name, key, note) for names, key, note in rows for name in names.split(", "))
+
+
+def _of_other_toolkits(name: str, root: Section, tree: Tree) -> str:
+    """Say which keys correspond to the name of a setting in other toolkits; empty if it is unknown."""
+    name = name.lstrip("-").replace("-", "_").lower()
+    settings = [setting for setting in other_toolkits() if setting.name == name]
+    keys = [
+        (setting, found)
+        for setting in settings
+        if setting.key and (found := find_key(root.model, setting.key.split("."), tree)) is not None
+    ]
+    if not keys:
+        return next((setting.note for setting in settings if not setting.key), "")
+    n_other_kinds = min(found.n_other_kinds for _, found in keys)
+    parts = [
+        f"{setting.key}{found.condition}{f' ({setting.note})' if setting.note else ''}"
+        for setting, found in keys
+        if found.n_other_kinds == n_other_kinds
+    ]
+    return f"use {' or '.join(parts)}"
+
+
+def find_key(model: object, parts: Sequence[str], tree: Tree | None) -> _Key | None:
+    """Return the key at a path below a section, of the kinds of the recipe if possible."""
+    name, *rest = parts
+    field = fields_of(model).get(name)
+    if field is None or not rest:
+        return None if field is None else _Key((name,))
+    subtree = None if tree is None else tree.find((name,))
+    return _nearest(
+        place.below(key)
+        for place in _places(name, field, subtree)
+        if (key := find_key(place.model, rest, subtree)) is not None
+    )
+
+
+def _keys(section: Section, key: str, tree: Tree | None, depth: int = DEPTH) -> Iterator[_Key]:
+    """Yield the keys of this name in the sections below a section."""
+    for name, field in fields_of(section.model).items() if depth else ():
+        subtree = None if tree is None else tree.find((name,))
+        for place in _places(name, field, subtree):
+            if key in fields_of(place.model):
+                yield place.below(_Key((key,)))
+            for found in _keys(Section((), place.model), key, subtree, depth - 1):
+                yield place.below(found)
+
+
+def _nearest(keys: Iterable[_Key]) -> _Key | None:
+    """Return the nearest key, the first of several, with all kinds that have it; None if there is none."""
+    candidates = list(keys)
+    if not candidates:
+        return None
+    best = min(candidates, key=lambda key: key.distance)
+    same = [key for key in candidates if key[:3] == best[:3]]
+    return best._replace(kinds=tuple(dict.fromkeys(kind for key in same for kind in key.kinds)))
+
+
+class _Place(NamedTuple):
+    """A section below another: one of the classes that it may be.
+
+    Args:
+        name: its key.
+        model: the class.
+        is_selected: whether the recipe has this kind there.
+        is_present: whether the recipe has the section, or it is the default.
+    """
+
+    name: str
+    model: object
+    is_selected: bool
+    is_present: bool
+
+    def below(self, key: _Key) -> _Key:
+        """Return the path of a key of this section in the section above it."""
+        path, n_absent = (self.name, *key.path), key.n_absent + (not self.is_present)
+        if self.is_selected:
+            kind_path = (self.name, *key.kind_path) if key.kinds else ()
+            return _Key(path, key.n_other_kinds, kind_path, key.kinds, n_absent)
+        kinds = tuple(sorted(tags_of(self.model, "kind")))
+        return _Key(path, key.n_other_kinds + 1, (self.name, "kind"), kinds, n_absent)
+
+
+def _places(name: str, field: FieldInfo, tree: Tree | None) -> list[_Place]:
+    """Return the classes that a section may have.
+
+    A section without ``kind`` is of the kind of its default value, or else of the first class.
+    """
+    bare, _ = unwrap(field)
+    members = [unwrap(member)[0] for member in get_args(bare)] if is_union(bare) else [bare]
+    kind = tree if tree is None or not isinstance(tree.value, dict) else tree.find(("kind",))
+    selected = getattr(field.default, "kind", None) if kind is None else kind.value
+    is_selected = [len(members) == 1 or selected in tags_of(member, "kind") for member in members]
+    is_selected[0] = is_selected[0] or not any(is_selected)
+    is_given = tree is not None and tree.value is not None
+    return [
+        _Place(name, member, chosen, is_given or isinstance(field.default, member))
+        for member, chosen in zip(members, is_selected, strict=True)
+        if is_model(member)
+    ]

@@ -1,0 +1,107 @@
+"""Check that the files of a recipe exist, before anything slow: this module does not import torch."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from heedful.data.sources import SourceConfig, open_source
+from heedful.errors import RequestError
+from heedful.recipes.resolve import folder_of, resolve_path, resolve_without_presets
+from heedful.recipes.trees import Tree
+
+_OF_FILES = {
+    "files",
+    "text",
+    "tsv",
+    "jsonl",
+    "conll",
+    "squad",
+    "idx",
+    "folder",
+    "captioned-folder",
+    "beside",
+    "chain",
+}
+"""Sources that check their files when they are opened, at no further cost until they are read."""
+
+_SOURCE: TypeAdapter[SourceConfig] = TypeAdapter(SourceConfig)
+
+
+class DataSources(Protocol):
+    """The section ``data`` of a recipe (`heedful.recipes.schema.DataConfig`)."""
+
+    @property
+    def train(self) -> SourceConfig:
+        """Training data."""
+
+    @property
+    def valid(self) -> SourceConfig:
+        """Validation data."""
+
+    @property
+    def test(self) -> dict[str, SourceConfig]:
+        """Test sets."""
+
+
+def find_sources(sources: Mapping[str, SourceConfig], root: Path) -> None:
+    """Check that every file of some sources exists.
+
+    Args:
+        sources: sources by their key in the recipe.
+        root: the folder that relative paths start from.
+
+    Raises:
+        DataError: one is missing; the message has the recipe's key.
+    """
+    for key, source in sources.items():
+        if source.kind in _OF_FILES:
+            with errors_named(key):
+                open_source(source, root)
+
+
+def check_before_imports(recipe: str, overrides: Sequence[str]) -> None:
+    """Check what can be checked of a recipe without its schema: that it can be read, and that its data exist.
+
+    Sources that are not valid are left to the validation of the whole recipe.
+
+    Raises:
+        RequestError: the recipe cannot be read, or an override is malformed.
+        DataError: a file of the data is missing.
+    """
+    tree, root = resolve_without_presets(recipe, overrides), folder_of(recipe)
+    own_root = tree.find(("root",))
+    if own_root is not None and isinstance(own_root.value, str):
+        root = resolve_path(root, own_root.value)
+    sources = {}
+    for key, source in _source_trees(tree):
+        with suppress(ValidationError):
+            sources[key] = _SOURCE.validate_json(json.dumps(source.data))
+    find_sources(sources, root)
+
+
+def sources_of(data: DataSources) -> dict[str, SourceConfig]:
+    """Return the sources of a recipe by their keys."""
+    tests = {f"data.test.{name}": source for name, source in data.test.items()}
+    return {"data.train": data.train, "data.valid": data.valid, **tests}
+
+
+def _source_trees(tree: Tree) -> Iterator[tuple[str, Tree]]:
+    """Yield the sources of a recipe with their keys."""
+    tests = tree.find(("data", "test"))
+    names = tests.value if tests is not None and isinstance(tests.value, dict) else ()
+    for path in (("data", "train"), ("data", "valid"), *(("data", "test", name) for name in names)):
+        if (source := tree.find(path)) is not None:
+            yield ".".join(path), source
+
+
+@contextmanager
+def errors_named(key: str) -> Iterator[None]:
+    """Prefix errors of data with the recipe's key."""
+    try:
+        yield
+    except RequestError as error:
+        raise type(error)(f"{key}: {error}") from None

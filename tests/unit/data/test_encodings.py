@@ -1,0 +1,97 @@
+"""Guesses of encodings, against texts that are encoded in them, and the command that a message gives."""
+
+import gzip
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from heedful.data.encodings import conversion_hint, likely_encoding
+from heedful.data.lines import File, lines, read_text
+from heedful.errors import DataError
+
+TEXTS = {
+    "german": "Die Bäume rauschen über dem grünen Fluß.\nÄpfel für Müller\n",
+    "french": "Où est l’été ? Il a déjà été là.\nÇa coûte 5 € à l’hôtel.\n",
+    "japanese": "私は学生です。\nこれは本ですか。\nカタカナも使います。\n",
+    "chinese": "今天天气很好。\n我们去公园散步吧。\n",
+    "russian": "Мы идём домой по широкой улице.\n",
+    "greek": "Το βιβλίο είναι στο τραπέζι.\n",
+}
+
+LIKELY = {
+    ("german", "cp1252"): "CP1252",
+    ("german", "latin-1"): "CP1252",
+    ("french", "cp1252"): "CP1252",
+    ("japanese", "shift_jis"): "SHIFT_JIS",
+    ("chinese", "gb18030"): "GB18030",
+    ("chinese", "gb2312"): "GB18030",
+    ("german", "utf-16"): "UTF-16",
+    ("chinese", "utf-16"): "UTF-16",
+}
+
+UNKNOWN = [("russian", "cp1251"), ("russian", "koi8-r"), ("greek", "iso8859-7")]
+
+
+@pytest.mark.parametrize(("language", "encoding"), [*LIKELY, *UNKNOWN])
+def test_the_likely_encoding_of_a_text(language, encoding):
+    assert likely_encoding(TEXTS[language].encode(encoding)) == LIKELY.get((language, encoding))
+
+
+def message(path, read=lambda file: list(lines(file))):
+    with pytest.raises(DataError) as caught:
+        read(File(path, str(path)))
+    return str(caught.value)
+
+
+@pytest.mark.skipif(shutil.which("iconv") is None, reason="the command iconv is not installed")
+@pytest.mark.parametrize(("language", "encoding"), LIKELY)
+@pytest.mark.parametrize("name", ["my text.txt", "a.txt.gz"])
+@pytest.mark.parametrize("read", [lambda file: list(lines(file)), read_text])
+def test_the_command_of_the_message_converts_the_file(tmp_path, language, encoding, name, read):
+    path = tmp_path / name
+    content = ("only ascii\n" + TEXTS[language]).encode(encoding)
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = message(path, read)
+    line = 1 if encoding == "utf-16" else 2
+    assert found.startswith(f"{path}:{line}: byte ")
+    assert "the file is probably " in found
+    command = found.partition("convert it: ")[2]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    new = "NEW.gz" if name.endswith(".gz") else "NEW"
+    assert read_text(File(tmp_path / new, new)) == "only ascii\n" + TEXTS[language]
+
+
+def test_no_encoding_is_named_if_there_are_several_for_the_alphabet(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(TEXTS["russian"].encode("cp1251"))
+    assert message(path).endswith(f"; convert it from its encoding ENC: iconv -f ENC -t UTF-8 {path} > NEW")
+
+
+def test_a_single_wrong_line_is_no_other_encoding(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("é\nä\n".encode() + b"caf\xe9\n")
+    assert (
+        message(path) == f"{path}:3: byte 4 of the line is not UTF-8; other lines are UTF-8; correct this one"
+    )
+
+
+def test_the_lines_decide_and_not_the_first_wrong_byte():
+    hint = conversion_hint([b"a\xff\n", *TEXTS["german"].encode("cp1252").splitlines()], "x")
+    assert (
+        hint == "the file is probably CP1252 (Western European); convert it: iconv -f CP1252 -t UTF-8 x > NEW"
+    )
+    assert (
+        conversion_hint([b"\x1f\x8b\x08\xff"], "x") == "it looks like a gzip file; its name must end in .gz"
+    )
+
+
+def test_a_pipe_is_not_read_again(tmp_path):
+    """It would wait for a writer forever; what is left is the line."""
+    path = Path(tmp_path / "pipe")
+    subprocess.run(["mkfifo", path], check=True)
+    with subprocess.Popen(["sh", "-c", f"printf 'caf\\351\\n' > '{path}'"]):
+        assert message(path).startswith(
+            f"{path}:1: byte 4 of the line is not UTF-8; the file is probably CP1252"
+        )

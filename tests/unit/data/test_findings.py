@@ -1,0 +1,56 @@
+"""Likely mistakes in data: what is reported, and from which share on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.findings import Findings, shared_rows
+from heedful.data.lines import LocatedRow, Location
+from heedful.data.store import RowDigest
+
+
+def notes_of(rows, pair=None, label=None):
+    findings = Findings(pair, label)
+    located = [LocatedRow(row, Location("f", n)) for n, row in enumerate(rows, 1)]
+    assert list(findings.through(located)) == located
+    return findings.notes()
+
+
+@pytest.mark.parametrize(
+    ("n_identical", "noted"), [(2, []), (3, ["3 of 4 (75.0%)"]), (4, ["4 of 4 (100.0%)"])]
+)
+def test_more_than_half_of_the_pairs_identical(n_identical, noted):
+    rows = [{"source": "a", "target": "a" if n < n_identical else "b"} for n in range(4)]
+    assert notes_of(rows, pair=("source", "target")) == [
+        f"data.train: source and target are identical in {share} rows; check the files and columns"
+        for share in noted
+    ]
+
+
+def test_labels_that_differ_in_case():
+    assert notes_of([{"label": label} for label in ("pos", "Pos", "neg", "POS")], label="label") == [
+        "data.train: labels that differ only in upper and lower case are different classes: "
+        "'POS' and 'Pos' and 'pos'"
+    ]
+
+
+@pytest.mark.parametrize("n_other", [1, 2])
+def test_one_class_has_almost_all_rows(n_other):
+    notes = notes_of([{"label": "a"}] * (100 - n_other) + [{"label": "b"}] * n_other, label="label")
+    almost_all = "data.train: 99 of 100 (99.0%) rows have the label 'a'; accuracy says little about a model"
+    assert notes == ([almost_all] if n_other == 1 else [])
+
+
+ROWS = st.lists(st.fixed_dictionaries({"a": st.sampled_from("xyz"), "b": st.sampled_from("xyz")}), max_size=9)
+
+
+@given(train=ROWS, other=ROWS)
+def test_shared_rows_are_those_that_are_equal(train, other):
+    digests = []
+    for rows in (train, other):
+        digests.append(RowDigest())
+        for row in rows:
+            digests[-1].update(row)
+    n = sum(row in train for row in other)
+    note = shared_rows(*(digest.row_hashes for digest in digests))
+    assert note.partition(" rows")[0] == (f"{n} of {len(other)} ({n / len(other):.1%})" if n else "")

@@ -1,0 +1,60 @@
+"""Likely mistakes in the data of a recipe are logged once, when its rows are first read."""
+
+import pytest
+
+from heedful.artifacts.run_folder import RunFolder
+from heedful.runs.prepare import prepare
+from heedful.runs.reading import read_recipe
+
+PAIRS = "{{kind: tsv, paths: {0}, columns: {{source: {1}, target: {2}}}}}"
+LABELS = "{{kind: tsv, paths: {0}, columns: {{text: 0, label: 1}}}}"
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """The lines about likely mistakes that preparing the data of a recipe logs."""
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+
+    def prepared(recipe, train, valid, *overrides):
+        data = [f"data.train={train}", f"data.valid={valid}", "data.test=null"]
+        settings, _ = read_recipe(recipe, [*data, "tokenizer.subwords={kind: word}", *overrides])
+        lines = []
+        prepare(settings, folder, lines.append)
+        return [line for line in lines if line.startswith(("data.train", "data.valid"))]
+
+    (tmp_path / "a.tsv").write_text("one\ttwo\nthree\tfour\n")
+    (tmp_path / "b.tsv").write_text("one\ttwo\nfive\tsix\nseven\teight\n")
+    return prepared
+
+
+def test_the_target_is_the_source(notes):
+    data = PAIRS.format("a.tsv", 0, 0), PAIRS.format("b.tsv", 0, 1)
+    expected = (
+        "data.train: source and target are identical in 2 of 2 (100.0%) rows; check the files and columns"
+    )
+    assert notes("phrasebook-de", *data) == [expected]
+    assert notes("phrasebook-de", *data) == []  # the run has its data
+
+
+def test_validation_rows_are_training_rows(notes):
+    shared = "data.valid: 1 of 3 (33.3%) rows are also training rows; its scores are too high"
+    assert notes("phrasebook-de", PAIRS.format("a.tsv", 0, 1), PAIRS.format("b.tsv", 0, 1)) == [shared]
+
+
+def test_labels_of_a_classification(notes, tmp_path):
+    rows = ["good\tpos", *["bad\tneg"] * 398, "worse\tNeg", "fine\tpos"]
+    (tmp_path / "c.tsv").write_text("".join(f"{row}\n" for row in rows))
+    data = LABELS.format("c.tsv")
+    assert notes("sst2", data, data, "task.labels=null") == [
+        "data.train: labels that differ only in upper and lower case are different classes: 'Neg' and 'neg'",
+        "data.train: 398 of 401 (99.3%) rows have the label 'neg'; accuracy says little about a model",
+        "data.valid: 401 of 401 (100.0%) rows are also training rows; its scores are too high",
+    ]
+
+
+def test_lines_of_running_text_may_be_equal(notes, tmp_path):
+    (tmp_path / "t.txt").write_text("one two\nthree\n")
+    data = "{kind: text, paths: t.txt, documents: line}"
+    assert notes("phrasebook-lm", data, data) == []
