@@ -421,8 +421,8 @@ def test_a_line_without_fields_says_little_about_the_separator_of_the_others(tmp
 
 
 def test_a_table_of_one_s_own_with_another_separator(tmp_path):
-    (tmp_path / "a.csv").write_text("source;target\na;b\n")
-    with pytest.raises(DataError, match=r"a\.csv:1: expected a header .*; replace ';', or use JSON lines"):
+    (tmp_path / "a.csv").write_text("source|target\na|b\n")
+    with pytest.raises(DataError, match=r"a\.csv:1: expected a header .*; replace '\|', or use JSON lines"):
         user_table(tmp_path / "a.csv", ["source", "target"])
     (tmp_path / "b.csv").write_text("a;b\n")
     with pytest.raises(DataError, match=r"b\.csv:1: expected a header .*; add one, or use JSON lines"):
