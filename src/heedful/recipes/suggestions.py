@@ -1,7 +1,8 @@
 """Suggest a key of the schema for one that is unknown.
 
-In this order: the setting that other toolkits call by this name (``other_toolkits.tsv``), a key of this name
-in a section below, a similar key of the same section, a key of this name anywhere else.
+In this order: this key in a section of another ``kind``, the setting that other toolkits call by this name
+(``other_toolkits.tsv``), a key of this name in a section below, a similar key of the same section, a key of
+this name anywhere else.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,8 +78,6 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
         tree: the recipe, whose kinds are preferred.
     """
     names = list(fields_of(section.model))
-    if not names and is_model(unwrap(section.model)[0]):
-        return f"unknown key; {dotted(section.path) or 'the recipe'} has no keys here"
     of_other_kind = find_key(root.model, [*map(str, section.path), key], tree)
     if of_other_kind is not None and of_other_kind.kinds:
         return f"unknown key; it {of_other_kind.needs}"
@@ -89,6 +88,8 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
     elsewhere = None if key == "kind" else _nearest(_keys(root, key, tree))
     if (found := below or (None if similar else elsewhere)) is not None:
         return f"unknown key (did you mean {dotted(found.path)!r}{found.condition}?)"
+    if not names and is_model(unwrap(section.model)[0]):
+        return f"unknown key; {dotted(section.path) or 'the recipe'} has no keys here"
     if similar or not names:
         return f"unknown key{similar}"
     return f"unknown key; the keys here are {', '.join(names)}"

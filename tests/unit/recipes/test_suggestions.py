@@ -65,6 +65,8 @@ def test_an_unknown_key_gets_the_key_that_is_meant(override):
         ("phrasebook-de", ["schedule.kind=warmup", "lr=1"], "use schedule.factor (a factor of the rate that"),
         ("phrasebook-de", ["optimizer.kind=adamw", "weight_decay=1"], "use optimizer.weight_decay"),
         ("phrasebook-de", ["lowercase=true"], "did you mean 'tokenizer.source.lowercase'?"),
+        ("phrasebook-tags", ["decoding.learning_rate=1"], "use schedule.peak"),
+        ("phrasebook-tags", ["decoding.beam=1"], "decoding has no keys here"),
         ("phrasebook-tags", ["lowercase=true"], "did you mean 'tokenizer.text.lowercase'?"),
     ],
 )
