@@ -296,7 +296,8 @@ def test_a_language_models_text_becomes_both_sides(read, task):
     assert recipe.model == before.model
     assert recipe.tokenizer.shared
     assert recipe.tokenizer.subwords == before.tokenizer.subwords
-    assert recipe.tokenizer.source == recipe.tokenizer.target == before.tokenizer.text
+    assert recipe.tokenizer.source == recipe.tokenizer.target
+    assert recipe.tokenizer.source.model_dump() == before.tokenizer.text.model_dump()
     assert recipe.tokenizer.source.lowercase
 
 
