@@ -80,6 +80,7 @@ class Batch(_Tensors):
         values: the target value of each sequence, for regression, or its target values, ``[B, C]``.
         answers: the first and last position in ``[T]`` of each sequence's answer, for question answering.
         links: the word alignment of inputs and source, if known.
+        weights: the weight of each class or target in the loss; None: 1.
     """
 
     inputs: Tokens | Images
@@ -93,6 +94,7 @@ class Batch(_Tensors):
     values: Float[Tensor, "B ..."] | None = None
     answers: Int[Tensor, "B 2"] | None = None
     links: TokenLinks | None = None
+    weights: Float[Tensor, " R"] | None = None
 
     @classmethod
     def teacher_forced(

@@ -2,7 +2,8 @@
 
     loss = - sum_i sum_c q_i(c) log p_i(c),     q_i(c) = (1 - eps) [c = y_i] + eps / C
 
-with p_i the softmax over the C classes of item i, and eps the label smoothing. Each objective also reports
+with p_i the softmax over the C classes of item i, and eps the label smoothing; a batch may have a weight for
+each item (`Batch.weights`). Each objective also reports
 how often the most probable class is the right one (``correct``).
 """
 
@@ -47,7 +48,7 @@ class SequenceClass:
         """Apply ``heads["pooled"]`` and the head, and compute the terms."""
         assert batch.classes is not None
         logits = class_logits(hidden, heads, batch.inputs.layout, self.head)
-        return _terms(logits, batch.classes, self.smoothing, self.head, self._correct)
+        return _terms(logits, batch.classes, self.smoothing, self.head, self._correct, batch.weights)
 
     @property
     def _correct(self) -> str:
@@ -77,7 +78,7 @@ class TokenClass:
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply ``heads["tag"]`` to the selected rows and compute the terms."""
         logits: Tensor = heads[TAG](batch.picked(hidden)).float()
-        return _terms(logits, batch.targets, self.smoothing, TAG, "correct")
+        return _terms(logits, batch.targets, self.smoothing, TAG, "correct", batch.weights)
 
 
 class AnswerSpan:
@@ -130,10 +131,19 @@ def answer_log_probs(
 
 
 def _terms(
-    logits: Float[Tensor, "n C"], targets: Int[Tensor, " n"], smoothing: float, name: str, correct: str
+    logits: Float[Tensor, "n C"],
+    targets: Int[Tensor, " n"],
+    smoothing: float,
+    name: str,
+    correct: str,
+    weights: Float[Tensor, " n"] | None,
 ) -> list[Term]:
     """Return the summed cross-entropy, and the number of items whose most probable class is right."""
-    loss = functional.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    if weights is None:
+        loss = functional.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    else:
+        losses = functional.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="none")
+        loss = weights @ losses
     n_correct = (logits.detach().argmax(-1) == targets).sum().float()
     return [Term(name, loss, len(logits)), Term(correct, n_correct, len(logits), weight=0.0)]
 

@@ -157,16 +157,23 @@ class TokenObjectiveConfig(VocabularyObjectiveConfig):
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
 
 
+ClassWeights = Literal["balanced"] | dict[str, PositiveFloat] | None
+"""Weights of labels in the loss (`heedful.tasks.class_weights`)."""
+
+
 class ClassObjectiveConfig(ObjectiveConfig):
     """The objective of predicting the class of a sequence or image.
 
     Args:
         label_smoothing: label smoothing of cross-entropy.
+        class_weights: weights of the labels in the loss: ``balanced`` (rare labels weigh more, so that all
+            weigh the same in sum), or a map of labels to weights, 1 for others; null: none.
     """
 
     losses: ClassVar[Losses] = CLASS
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    class_weights: ClassWeights = None
 
 
 class Expected(Config):

@@ -15,12 +15,15 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, RowReader
 from heedful.tasks.class_counts import MACRO_F1, ClassCounts, classes_of
+from heedful.tasks.class_weights import with_class_weights
+from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -124,6 +127,14 @@ class Classification(WholeTextTask):
     def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
         """Return the batch with the numbers of the labels."""
         return replace(batch, classes=torch.tensor([int(ids[0]) for ids in target_ids]))
+
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
+        """Return batches of texts with their labels; training labels may have weights."""
+        batches = super().batches(store, training=training)
+        if not training:
+            return batches
+        setting, labels = self.recipe.objective.class_weights, self.processor.labels
+        return with_class_weights(batches, setting, labels, store.stream(LABEL))
 
     def class_counts(self, model: nn.Module) -> ClassCounts | None:
         """Return the counts of predicted labels, for macro F1."""

@@ -33,6 +33,8 @@ from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.class_counts import MACRO_F1, ClassCounts, classes_of
+from heedful.tasks.class_weights import with_class_weights
+from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
@@ -243,11 +245,15 @@ class ImageClassification(Task):
         log(f"images: {self.processor.reader}")
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
-    def batches(self, store: TokenStore, *, training: bool) -> "ImageBatches":
-        """Return batches of images; training images are augmented."""
-        recipe = self.recipe
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
+        """Return batches of images; training images are augmented, and their labels may have weights."""
+        recipe, processor = self.recipe, self.processor
         augmentation = recipe.augmentation if training else None
-        return ImageBatches(store, self.processor, recipe.model.n_tokens, augmentation, recipe.training.seed)
+        batches = ImageBatches(store, processor, recipe.model.n_tokens, augmentation, recipe.training.seed)
+        if not training:
+            return batches
+        setting = recipe.objective.class_weights
+        return with_class_weights(batches, setting, processor.labels, store.stream(LABEL))
 
     def class_counts(self, model: nn.Module) -> ClassCounts | None:
         """Return the counts of predicted labels, for macro F1."""

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Location, Row
+from heedful.data.store import TokenStore
 from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
 from heedful.objectives.classification import class_logits
@@ -33,6 +34,7 @@ from heedful.tasks.classification import (
     ClassificationRecipe,
     LabelProcessor,
 )
+from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, label_index
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
@@ -40,7 +42,7 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.task_info import Columns, TaskInfo
-from heedful.tasks.text_task import synthetic_texts
+from heedful.tasks.text_task import WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
 
@@ -173,6 +175,10 @@ class MultilabelClassification(Classification):
     def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
         """Return the batch with a 0 or 1 for each label."""
         return replace(batch, values=torch.from_numpy(np.stack(target_ids)).float())
+
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
+        """Return batches of texts with their labels."""
+        return WholeTextTask.batches(self, store, training=training)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return texts that differ by a token or two in length."""

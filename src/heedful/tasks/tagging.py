@@ -33,7 +33,9 @@ from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
 from heedful.tasks.class_counts import MACRO_F1, ClassCounts
+from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
+from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
 from heedful.tasks.inputs.texts import (
     BUDGET,
@@ -90,11 +92,14 @@ class ObjectiveConfig(schema.ObjectiveConfig):
 
     Args:
         label_smoothing: of cross-entropy.
+        class_weights: weights of the tags in the loss: ``balanced``, or a map of tags to weights, 1 for
+            others; null: none.
     """
 
     losses: ClassVar[Losses] = TAG_LOSSES
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    class_weights: schema.ClassWeights = None
 
 
 class TaggingRecipe(TextRecipe):
@@ -267,9 +272,14 @@ class Tagging(TextTask):
         super().initialise(model, log)
         log(f"{len(self.processor.labels)} tags: {first_labels(self.processor.labels)}")
 
-    def batches(self, store: TokenStore, *, training: bool) -> TagBatches:
-        """Return batches of rows, or stretches of long ones."""
-        return TagBatches(store, self.recipe.model.longest, self.recipe.word_template)
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
+        """Return batches of rows, or stretches of long ones; training tags may have weights."""
+        batches = TagBatches(store, self.recipe.model.longest, self.recipe.word_template)
+        if not training:
+            return batches
+        marks = store.stream(TAGS)  # 0, or one more than the number of the tag
+        setting, labels = self.recipe.objective.class_weights, self.processor.labels
+        return with_class_weights(batches, setting, labels, marks[marks > 0] - 1)
 
     def class_counts(self, model: nn.Module) -> ClassCounts | None:
         """Return the counts of predicted tags, for macro F1."""

@@ -24,6 +24,7 @@ from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
+from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
@@ -332,7 +333,7 @@ class WholeTextTask(TextTask):
             TemplateLimit(self.text_columns, recipe.model.longest, recipe.template, recipe.max_length_key)
         ]
 
-    def batches(self, store: TokenStore, *, training: bool) -> "WholeTextBatches":
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
         """Return batches of texts with their targets."""
         return WholeTextBatches(self, store)
 

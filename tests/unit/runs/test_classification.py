@@ -126,6 +126,25 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+def test_weights_of_labels_change_the_loss_of_training_alone(tmp_path):
+    """The same data and model: the first validation, before weights could matter, is the same."""
+    losses = {}
+    for name, weights in {"plain": None, "weighted": {"sour": 5.0}}.items():
+        (tmp_path / name).mkdir()
+        options = {"max_updates": 1, "validate_every": 1, "tokens_per_update": 800}
+        into(
+            tmp_path / name,
+            training=options,
+            objective={"class_weights": weights},
+            schedule={"kind": "constant", "peak": 1e-9},
+        )
+        events = read_metrics(tmp_path / name / "run" / "metrics.jsonl")
+        losses[name] = [next(e for e in events if e["event"] == kind) for kind in ("updated", "validated")]
+    plain_run, weighted_run = losses["plain"], losses["weighted"]
+    assert plain_run[1]["metrics"]["loss"] == pytest.approx(weighted_run[1]["metrics"]["loss"], rel=1e-4)
+    assert weighted_run[0]["loss"] > 1.5 * plain_run[0]["loss"]
+
+
 def test_accuracy_must_be_followed_upwards():
     with pytest.raises(RequestError, match="direction=higher"):
         recipe(training={"metric": "accuracy"})
