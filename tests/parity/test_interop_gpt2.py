@@ -20,6 +20,7 @@ from heedful.interop.gpt2 import _configuration
 from heedful.models.language_model import PRESETS
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load
+from heedful.text.specials import SPECIALS
 
 transformers = pytest.importorskip("transformers")
 
@@ -54,13 +55,13 @@ CASES = {
 }
 
 
-def make(folder, end="last", **options):
-    """A folder that transformers saved: the model and the tokenizer."""
+def make(folder, end="last", padding=0, **options):
+    """A folder that transformers saved: the model and the tokenizer; with rows that no token uses."""
     tokenizer = tokenizer_of(end)
     number = tokenizer.convert_tokens_to_ids(END)
     torch.manual_seed(1)
     config = transformers.GPT2Config(
-        vocab_size=len(tokenizer),
+        vocab_size=len(tokenizer) + padding,
         n_positions=29,
         n_embd=22,
         n_layer=3,
@@ -82,6 +83,26 @@ def make(folder, end="last", **options):
 def theirs(request, tmp_path):
     """A folder that transformers saved, the model and the tokenizer."""
     return tmp_path / "their", *make(tmp_path / "their", **CASES[request.param])
+
+
+def test_rows_that_pad_the_vocabulary_are_dropped(tmp_path):
+    """Logits of real tokens are the same."""
+    model, tokenizer = make(tmp_path / "their", padding=12)
+    lines = []
+    run = load(import_run(tmp_path / "their", tmp_path / "run", lines.append).path, device="cpu")
+    assert any("the last 12 rows belong to no token and are dropped" in line for line in lines)
+    assert run.processor.text.vocab_size == len(tokenizer) + len(SPECIALS) - 1  # the end token is one
+    ids = tokenizer(TEXT[0]).input_ids[:29]
+    with torch.no_grad():
+        expected = model(torch.tensor([ids])).logits[0, :, : len(tokenizer)]
+    ours = run.processor.text.encode(TEXT[0])[:29]
+    numbering = read_byte_bpe(Checkpoint(tmp_path / "their"), whole_texts=False)[1]
+    close(logits_of(run.model, [ours])[:, numbering.ours], expected)
+    # Tokens that the source lacks get the mean of real rows alone.
+    table = run.model.embedding.weight.detach()
+    source = model.transformer.wte.weight.detach()[: len(tokenizer)]
+    lacking = [our for our, their in enumerate(numbering.theirs) if their is None]
+    close(table[lacking], source.mean(0).expand(len(lacking), -1))
 
 
 def logits_of(model, ids):

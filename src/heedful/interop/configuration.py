@@ -18,6 +18,8 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_python": "gelu",
 }
 """heedful's names of activation functions by the names of transformers."""
 

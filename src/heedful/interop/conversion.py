@@ -28,6 +28,23 @@ from heedful.tasks.inputs.processor import TaskProcessor
 
 FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
 
+_ENCODER, _DECODER, _BOTH = "of encoders, only BERT is", "of language models, only GPT-2 is", "Marian is"
+UNSUPPORTED: dict[str, str] = {
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), f"its positions begin at 2; {_ENCODER}"),
+    "distilbert": f"it has no segments and other names; {_ENCODER}",
+    "albert": f"its layers share their weights; {_ENCODER}",
+    **dict.fromkeys(("electra", "deberta", "deberta-v2", "modernbert"), _ENCODER),
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"),
+        f"RMS norms, rotary positions and gated layers can be trained here, but not imported; {_DECODER}",
+    ),
+    **dict.fromkeys(("gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "mamba"), _DECODER),
+    **dict.fromkeys(("t5", "mt5"), f"its positions are relative; of encoder-decoders, only {_BOTH}"),
+    **dict.fromkeys(("bart", "mbart", "m2m_100", "pegasus"), f"of encoder-decoders, only {_BOTH}"),
+    **dict.fromkeys(("deit", "swin", "clip", "dinov2", "beit"), "of image models, only ViT is"),
+}
+"""Why models of other kinds cannot be imported, by ``model_type``."""
+
 
 def format_called(name: str) -> Format:
     """Return the format with the given name.
@@ -53,9 +70,9 @@ def format_of(checkpoint: Checkpoint) -> Format:
     if kind is None:
         raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {names}")
     if kind not in FORMATS:
-        raise settings.error(
-            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {names}"
-        )
+        reason = UNSUPPORTED.get(kind, "")
+        suggestion = f": {reason}" if reason else nearest(kind, FORMATS)
+        raise settings.error("model_type", f"{kind!r} is not supported{suggestion}; expected one of {names}")
     return FORMATS[kind]
 
 

@@ -62,7 +62,7 @@ from heedful.interop.names import (
     rows,
     write_weights,
 )
-from heedful.interop.tokenizer_files import TOKENIZER, settings_file
+from heedful.interop.tokenizer_files import TOKENIZER, settings_file, unused_rows
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.runs.run import Run
@@ -187,12 +187,14 @@ class GPT2:
             tensors = with_bias(
                 tensors, 1 if head.task == NUMBERS else processor.sizes[-1], str(checkpoint.weights)
             )
+        notes += unused_rows(numbering, settings, 50257)
         notes += settings.unread_notes(_HARMLESS)
         missing = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(
             f"{', '.join(missing)} have no row in the source: they get the mean row and are never generated"
         )
         names = table(config, numbering, head.rows(processor) if head else None)
+        tensors = names.without_padding(tensors, settings.positive_int("vocab_size", 50257))
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:

@@ -26,10 +26,12 @@ class Form(NamedTuple):
     Args:
         read: converts their tensors to our parameter.
         write: converts our parameter to their tensors; also supports the ``meta`` device.
+        n_rows: for a row per token: number of their tokens, after which only padding follows.
     """
 
     read: Callable[[Sequence[Tensor]], Tensor]
     write: Callable[[Tensor], Sequence[Tensor]]
+    n_rows: int | None = None
 
 
 SAME = Form(lambda theirs: theirs[0], lambda ours: [ours])
@@ -105,7 +107,7 @@ def rows(numbering: Numbering, *, as_one_row: bool = False) -> Form:
         matrix = ours[torch.tensor(numbering.ours, device=ours.device)]
         return [matrix[None] if as_one_row else matrix]
 
-    return Form(read, write)
+    return Form(read, write, None if as_one_row else len(numbering.ours))
 
 
 class Pair(NamedTuple):
@@ -174,6 +176,23 @@ class Table:
     def is_derived(self, name: str) -> bool:
         """Return whether the tensor is not learned."""
         return any(re.fullmatch(pattern, name) for pattern in self.derived)
+
+    def without_padding(self, tensors: Mapping[str, Tensor], vocab_size: int) -> dict[str, Tensor]:
+        """Return the tensors without the rows that pad a vocabulary.
+
+        Args:
+            tensors: their tensors.
+            vocab_size: number of rows with padding; tensors with another number are not changed.
+        """
+        names, n_rows = self.full(tensors), dict[str, int]()
+        for row in self.pairs:
+            if row.form.n_rows is not None:
+                copies = [copy for copy, original in self.copies.items() if original in row.theirs]
+                n_rows |= {names[name]: row.form.n_rows for name in (*row.theirs, *copies) if name in names}
+        return {
+            name: tensor[: n_rows[name]] if name in n_rows and len(tensor) == vocab_size else tensor
+            for name, tensor in tensors.items()
+        }
 
     def full(self, file_names: Iterable[str]) -> dict[str, str]:
         """Map names in the table to names in a file; a tied copy can replace its original."""

@@ -24,6 +24,7 @@ from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings, indented
+from heedful.interop.names import Numbering
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.normalisation import DOTTED_I
 from heedful.text.specials import SPECIALS
@@ -83,6 +84,10 @@ def _undefined(post_processor: JsonMapping | None) -> set[str]:
     return {piece["id"] for piece in pieces if piece} - {*post_processor["special_tokens"]}
 
 
+PADDED_TO, MAX_PADDING = 8, 1024
+"""Vocabularies are padded to a multiple of this number, with fewer rows than that."""
+
+
 def all_ids(content: JsonMapping) -> dict[str, int]:
     """Return the ids of all tokens of a tokenizer.json by spelling, including added tokens."""
     return {
@@ -98,18 +103,31 @@ def spelling(value: object) -> str | None:
 
 
 def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int) -> None:
-    """Check that the ids match the rows of the weights.
+    """Check that the ids match the rows of the weights, apart from padding (see `unused_rows`).
 
     Raises:
-        RequestError: the ids have gaps, or their number is not vocab_size.
+        RequestError: the ids have gaps, or their number is not vocab_size, and the difference is no padding.
     """
     if sorted(ids.values()) != list(range(len(ids))):
         raise RequestError(f"{path}: the ids have gaps: they must run from 0 to {len(ids) - 1}")
-    if len(ids) != (n := config.positive_int("vocab_size", default)):
+    n = config.positive_int("vocab_size", default)
+    is_padded = n % PADDED_TO == 0 and 0 < n - len(ids) < MAX_PADDING
+    if len(ids) != n and not is_padded:
         raise config.error(
             "vocab_size", f"{n}, and {path.name} has {len(ids):,} entries: they belong to "
             "different models, or the weights have rows that no token uses"
         )  # fmt: skip
+
+
+def unused_rows(numbering: Numbering, config: Settings, default: int) -> list[str]:
+    """Return a note on rows of the weights that no token uses, if there are any; they are not imported."""
+    n_unused = config.positive_int("vocab_size", default) - sum(id is not None for id in numbering.theirs)
+    if not n_unused:
+        return []
+    return [
+        f"vocab_size is padded: the last {n_unused} rows belong to no token and are dropped; logits of "
+        "tokens are the same, and their probabilities sum to 1"
+    ]
 
 
 def settings_file(longest: int, special_tokens: Mapping[str, str], **options: object) -> dict[str, str]:

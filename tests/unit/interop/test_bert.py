@@ -225,7 +225,8 @@ def test_unknown_tensors_are_listed(bert, tmp_path):
         ),
         (
             {"hidden_act": "mish"},
-            "hidden_act: expected one of swish, silu, relu, gelu, gelu_new, gelu_pytorch_tanh, got 'mish'",
+            "hidden_act: expected one of swish, silu, relu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, "
+            "gelu_python, got 'mish'",
         ),
         ({"num_attention_heads": 3}, "num_attention_heads: 3 does not divide hidden_size=14"),
         ({"layer_norm_eps": 0}, "layer_norm_eps: must be between 0 and 1, got 0"),

@@ -174,8 +174,8 @@ def test_bytes_without_an_entry_are_refused(tmp_path):
 
 def test_tokenizer_and_weights_of_different_models_are_refused(make_tokenizer, tmp_path):
     with pytest.raises(RequestError) as error:
-        read(tmp_path / "x", make_tokenizer(), vocab_size=320)
-    assert "config.json: vocab_size: 320, and tokenizer.json has 311 entries" in str(error.value)
+        read(tmp_path / "x", make_tokenizer(), vocab_size=321)
+    assert "config.json: vocab_size: 321, and tokenizer.json has 311 entries" in str(error.value)
 
 
 def test_an_end_token_that_is_a_piece_of_text_is_refused(make_tokenizer, tmp_path):

@@ -91,7 +91,19 @@ def test_formats_are_known_by_their_names(folder):
 @pytest.mark.parametrize(
     "kind, message",
     [
-        ("t5", "'t5' is not supported; expected one of gpt2, marian, bert, vit"),
+        ("gtp2", "'gtp2' is not supported (did you mean 'gpt2'?); expected one of gpt2, marian, bert, vit"),
+        (
+            "t5",
+            "'t5' is not supported: its positions are relative; of encoder-decoders, only Marian is;",
+        ),
+        (
+            "roberta",
+            "'roberta' is not supported: its positions begin at 2; of encoders, only BERT is; expected",
+        ),
+        (
+            "llama",
+            "can be trained here, but not imported; of language models, only GPT-2 is; expected",
+        ),
         (None, "model_type: required key is missing"),
     ],
 )

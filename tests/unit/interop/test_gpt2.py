@@ -147,7 +147,7 @@ def test_what_is_not_kept_is_told(changed, tmp_path):
         ({"quantization_config": {"bits": 8}}, "quantised weights are not read"),
         (
             {"activation_function": "mish"},
-            "gelu, gelu_new, gelu_pytorch_tanh, got 'mish'",
+            "gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, gelu_python, got 'mish'",
         ),
         ({"n_head": 3}, "n_head: 3 does not divide n_embd=22"),
         ({"n_ctx": 12}, "n_ctx: is not n_positions=13"),

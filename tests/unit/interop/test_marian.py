@@ -129,7 +129,7 @@ def test_the_features_order_is_told(make_run, tmp_path):
         ({"d_model": 21}, "d_model: 21: must be even"),
         (
             {"activation_function": "tanh"},
-            "gelu, gelu_new, gelu_pytorch_tanh, got 'tanh'",
+            "gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, gelu_python, got 'tanh'",
         ),
         ({"tie_word_embeddings": False}, "tie_word_embeddings: false, and share_encoder_decoder_embeddings"),
         ({"decoder_start_token_id": 0}, "decoder_start_token_id: must be 1"),
