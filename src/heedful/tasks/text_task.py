@@ -23,6 +23,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
+from heedful.recipes.trees import Tree
 from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import LABEL
@@ -43,7 +44,7 @@ from heedful.tasks.inputs.texts import (
 )
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
-from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.tasks.pretrained import WarmStart, fill_vectors, load_or_train_tokenizer
 from heedful.tasks.task_info import Columns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -292,6 +293,19 @@ class TextTask(Task):
         return [{column: str(row.row[column]) for column in self.text_columns} for row in rows]
 
 
+class StartWithPooler(WarmStart):
+    """A start from an encoder that represents a text by its first token, as BERT does: it also gets BERT's
+    pooler (a layer with tanh), which masked language models may lack. So it can be exported as a BERT.
+    """
+
+    def model(self, section: Tree) -> Tree:
+        """Return the section ``model`` of the other run, with a pooler after the first token."""
+        pooling, pooler = section.find(("pooling",)), section.find(("pooler",))
+        if pooling is None or pooler is None or (pooling.data, pooler.data) != ("first", False):
+            return section
+        return Tree({**section.value, "pooler": Tree(True, pooler.mark)}, section.mark)
+
+
 class WholeTextTask(TextTask):
     """A task with one target for a text or pair of texts as a whole.
 
@@ -300,6 +314,7 @@ class WholeTextTask(TextTask):
     """
 
     target_column = LABEL
+    warm_start = StartWithPooler()
 
     recipe: WholeTextRecipe
 

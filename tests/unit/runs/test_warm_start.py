@@ -82,6 +82,19 @@ def test_model_and_tokenizer_are_those_of_the_run_it_starts_from(pretrained):
     assert tuning(pretrained, "model.dropout=0.3", "model.pooling=mean").model.dropout == 0.3
 
 
+def test_a_start_from_an_encoder_without_a_pooler_gets_one(pretrained, tmp_path):
+    """So that BERT's layout has a place for the classifier; unless the recipe says no."""
+    bare = read_recipe(str(pretrained / "pretraining.yaml"), ["model.pooler=false"])[0]
+    train_run(bare, tmp_path / "bare", device="cpu")
+    start = f"start.run={tmp_path / 'bare'}"
+    recipe = tuning(pretrained, start)
+    assert recipe.model == bare.model.model_copy(update={"pooler": True})
+    assert tuning(pretrained, start, "model.pooler=false").model == bare.model
+    said = []
+    train_run(recipe, tmp_path / "tuned", device="cpu", log=said.append)
+    assert any("newly initialised heads: class, pooled" in line for line in said)
+
+
 def test_a_run_named_on_the_command_line_stands_above_the_file(pretrained):
     """And other overrides above that."""
     file = pretrained / "scratch.yaml"
