@@ -2,6 +2,7 @@
 
 import pytest
 import typer
+from commands import ENVIRONMENT
 
 from heedful import __version__
 from heedful.cli.main import app
@@ -89,6 +90,24 @@ def test_help_loads_nothing_heavy(process, verb, tmp_path):
         assert done.stdout == f"heedful {__version__}\n"
     else:
         assert done.stdout.startswith(f"Usage: heedful{'' if verb is None else ' ' + verb} [OPTIONS]")
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("heedful tr", ["train"]),
+        ("heedful train wikitext2-m", ["wikitext2-masked"]),
+        ("heedful recipes my-own-t", ["my-own-tags", "my-own-text"]),
+        ("heedful predict --pre", ["--prefix", "--precision"]),
+        ("heedful nothing", []),
+    ],
+)
+def test_a_shell_completes_commands_options_and_recipes(process, tmp_path, words, expected):
+    question = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    environment = {**ENVIRONMENT, **question, "_HEEDFUL_COMPLETE": "complete_bash"}
+    done = process("-c", HELP, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout.split()) == (0, expected)
+    assert done.stderr == "[]\n"
 
 
 def test_no_arguments_shows_help_and_is_wrong(process, tmp_path):

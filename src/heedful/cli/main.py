@@ -35,7 +35,7 @@ app = typer.Typer(
     help="Train, run and explain Transformers on your own machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -129,6 +129,8 @@ def _imports(frame: FrameType | None) -> bool:
 
 def _run(arguments: list[str]) -> None:
     command = typer.main.get_command(app)
+    if "_HEEDFUL_COMPLETE" in os.environ:  # a shell asks for completions (--install-completion)
+        command.main(arguments, prog_name="heedful")
     with command.make_context("heedful", _plugins_first(arguments)) as context:
         command.invoke(context)
 

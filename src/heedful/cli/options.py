@@ -18,6 +18,14 @@ from heedful.typing import JsonObject
 if TYPE_CHECKING:
     from heedful.decoding.config import DecodingConfig
 
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Return the shipped recipes whose names begin with a text, for completions in a shell."""
+    from heedful.recipes.resolve import shipped_recipes
+
+    return [name for name in shipped_recipes() if name.startswith(incomplete)]
+
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy decoding.")]
 Precision = Annotated[

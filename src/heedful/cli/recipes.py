@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import typer
 
-from heedful.cli.options import Json
+from heedful.cli.options import Json, complete_recipe
 from heedful.cli.output import columns, json_result, log, result
 from heedful.typing import JsonMapping, JsonObject
 
@@ -13,7 +13,12 @@ COLUMNS = ("name", "task", "data", "parameters", "minutes", "expected")
 
 
 def recipes(
-    name: str = typer.Argument(None, metavar="[NAME]", help="Print this recipe as YAML, including comments."),
+    name: str = typer.Argument(
+        None,
+        metavar="[NAME]",
+        help="Print this recipe as YAML, including comments.",
+        autocompletion=complete_recipe,
+    ),
     as_json: Json = False,
 ) -> None:
     """List the shipped recipes with task, data, parameters, training time and expected scores."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.options import Device
+from heedful.cli.options import Device, complete_recipe
 from heedful.cli.output import OutputClosedError, json_result, log, result
 from heedful.errors import RequestError
 from heedful.typing import JsonObject
@@ -30,7 +30,10 @@ _REASONS = {
 
 def train(
     recipe: str = typer.Argument(
-        ..., metavar="RECIPE", help="YAML file, name of a shipped recipe, or, with --resume, a run folder."
+        ...,
+        metavar="RECIPE",
+        help="YAML file, name of a shipped recipe, or, with --resume, a run folder.",
+        autocompletion=complete_recipe,
     ),
     overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Override keys of the recipe."),
     out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),
