@@ -131,9 +131,10 @@ def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):
     "values, message",
     [
         (
-            {"model_type": "bart"},
-            "'bart' is not supported (did you mean 'bert'?); expected one of gpt2, marian, bert, vit",
+            {"model_type": "brt"},
+            "'brt' is not supported (did you mean 'bert'?); expected one of gpt2, marian, bert, vit",
         ),
+        ({"model_type": "bart"}, "'bart' is not supported: of encoder-decoders, only Marian is; expected"),
         ({"n_embd": 18}, "transformer.wte.weight has shape ["),
         ({"vocab_size": 300}, "config.json: vocab_size: 300, and tokenizer.json has"),
         ({"scale_attn_by_inverse_layer_idx": True}, "config.json: scale_attn_by_inverse_layer_idx: True"),

@@ -192,6 +192,7 @@ def _places(name: str, field: FieldInfo, tree: Tree | None) -> list[_Place]:
     members = [unwrap(member)[0] for member in get_args(bare)] if is_union(bare) else [bare]
     kind = tree if tree is None or not isinstance(tree.value, dict) else tree.find(("kind",))
     selected = getattr(field.default, "kind", None) if kind is None else kind.value
+    selected = selected if isinstance(selected, str) else None  # a mistake may be of any type
     is_selected = [len(members) == 1 or selected in tags_of(member, "kind") for member in members]
     is_selected[0] = is_selected[0] or not any(is_selected)
     is_given = tree is not None and tree.value is not None

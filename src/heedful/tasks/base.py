@@ -239,9 +239,8 @@ class Task(ABC):
         batches = self.batches(data.valid, training=False)
         plan = in_order(batches.lengths, micro_batch_tokens(self.recipe))
 
-        counts = self.class_counts(module.model)
-
         def validate(model: nn.Module) -> Mapping[str, float]:
+            counts = self.class_counts(model)
             samples_in_order = (batches(samples.tolist(), 0) for samples in plan)
             if counts is None:
                 return self.validation_metrics(mean_terms(module, samples_in_order))

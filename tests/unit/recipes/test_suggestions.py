@@ -76,6 +76,12 @@ def test_the_key_is_one_that_the_recipe_may_have(recipe, overrides, expected):
     assert "needs" not in line
 
 
+def test_a_kind_that_is_a_list_is_a_mistake_like_others():
+    lines = message("phrasebook-de", "schedule={kind: [cosine], peek: 1}", "training.lr=1").splitlines()
+    assert any("schedule.kind" in line for line in lines)
+    assert any("training.lr" in line and "use schedule." in line for line in lines)
+
+
 def schemas():
     return [task_class(kind).Recipe for kind in TASKS]
 

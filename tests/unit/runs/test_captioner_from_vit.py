@@ -200,7 +200,7 @@ def test_blocks_that_are_not_taken_are_told(folder):
         ),
         (
             "{kind: vision, layer: {mixer: {visible: {kind: window, size: 3}}}, pooling: mean}",
-            "other attends to windows of patches, but the encoder of a captioner attends to all",
+            r"other has layer\.mixer\.visible\.kind=window, but the encoder of a captioner",
         ),
         ("{kind: vision, positions: none}", "other has no learned positions"),
         ("{kind: resnet}", "is of the kind resnet, and captioning needs one of the kind captioner or vision"),

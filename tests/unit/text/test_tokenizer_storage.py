@@ -56,7 +56,7 @@ def test_the_file_names_its_format_and_version(tmp_path):
     record = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert record["format"] == "heedful-tokenizer"
     assert record["version"] == 1
-    assert record["sha256"] == tokenizer("bpe").fingerprint
+    assert record["sha256"] == sha256(tokenizer("bpe").content)
     assert record["content"]["config"]["kind"] == "bpe"
     assert record["content"]["preprocessing"]["normalization"] == "nfc"
 
