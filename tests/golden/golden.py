@@ -90,7 +90,7 @@ def command(*arguments: str) -> str:
 def digest(value: Any, folder: str = "\0") -> Any:
     """Return JSON with six significant digits, long arrays as shape and sums, paths without the folder."""
     if isinstance(value, str):
-        return value.replace(folder, "")
+        return value.replace(folder, "").replace(os.environ.get("HEEDFUL_DATA", "\0"), "$HEEDFUL_DATA")
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
