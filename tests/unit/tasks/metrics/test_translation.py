@@ -300,7 +300,7 @@ def test_marks_are_not_edits_of_their_own():
 def test_scripts_with_spaces_are_scored_as_before():
     rows = ["Кошка сидит на окне", "고양이가 창가에 앉아 있다", "Die Katze sitzt"]
     scores = translation_scores(rows, rows)
-    assert scores["BLEU"].signature == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    assert scores["BLEU"].signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert "|norm:no|punct:yes|asian:no|" in scores["TER"].signature
 
 
