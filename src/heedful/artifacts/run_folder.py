@@ -182,7 +182,7 @@ def missing_run(path: Path) -> RequestError:
 
 
 def other_runs(path: Path) -> str:
-    """Return a hint for a path at which there is no run: the nearest name, and the runs in that folder.
+    """Return a suggestion for a run that does not exist: the nearest name, and the runs in its folder.
 
     A name without a folder may also be that of a run in ``runs``.
     """

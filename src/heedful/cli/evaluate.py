@@ -329,10 +329,15 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
         yield lambda lines: None
         return
     if str(output) == "-":
-        yield lambda lines: list(map(result, lines))
+        yield _print_lines
         return
     with whole_file(output) as file:
         yield lambda lines: file.writelines(line + "\n" for line in lines)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        result(line)
 
 
 def _show(name: str, unit: str, scores: "Sequence[Score]", show: Print) -> None:

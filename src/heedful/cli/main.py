@@ -35,7 +35,6 @@ app = typer.Typer(
     help="Train, run and explain Transformers on your own machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

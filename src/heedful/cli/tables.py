@@ -127,9 +127,6 @@ class TableWriter:
         self._own_names: dict[str, None] = {}
         self._predicted_names: dict[str, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def add(self, own: JsonMapping, prediction: "Prediction") -> None:
         """Add a record.
 

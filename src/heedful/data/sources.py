@@ -161,7 +161,7 @@ def _after_skipped(groups: Iterator[T], config: Source) -> Iterator[T]:
 UserTable = TsvSource | JsonlSource | ConllSource | SquadSource
 """The sources that can read a user's file."""
 
-_SEPARATORS = (",", ";")
+SPREADSHEET_SEPARATORS = (",", ";")
 """Separators of tables with quotes, as spreadsheets write them."""
 
 
@@ -240,7 +240,9 @@ def _header_table(
     """Return the first format in which the header has the names of a naming, or else that of the run."""
     fields: dict[str, int | str] = {**namings[0]}
     formats = [TsvSource(paths=str(path.resolve()), columns=fields, header=True)]
-    formats += [formats[0].model_copy(update={"separator": text, "quotes": True}) for text in _SEPARATORS]
+    formats += [
+        formats[0].model_copy(update={"separator": text, "quotes": True}) for text in SPREADSHEET_SEPARATORS
+    ]
     run_format = None
     if isinstance(like, TsvSource):
         run_format = like.model_copy(update={"paths": formats[0].paths, "skip": 0, "limit": None})

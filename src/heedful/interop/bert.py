@@ -45,7 +45,7 @@ from heedful.interop.heads import (
 )
 from heedful.interop.names import Numbering, Pair, Table, layers, linear, pair, rows, write_weights
 from heedful.interop.tokenizer_files import unused_rows
-from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
+from heedful.interop.wordpiece import VOCAB_SIZE, read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.classification import ANSWER, TAG
@@ -166,13 +166,14 @@ class BERT:
                 "the source has no head: the masked language model head is randomly initialised; use this "
                 "run to start others from (start.run), not for predictions"
             )
-        notes += unused_rows(numbering, settings, 30522)
+        vocab_size = settings.positive_int("vocab_size", VOCAB_SIZE)
+        notes += unused_rows(numbering, vocab_size)
         notes += settings.unread_notes(_HARMLESS)
         notes.append(
             "<s> and </s> have no embedding in the source: they get the mean embedding, never generated"
         )
         names = table(config, numbering, heads, head.rows(processor) if head else [])
-        tensors = names.without_padding(tensors, settings.positive_int("vocab_size", 30522))
+        tensors = names.without_padding(tensors, vocab_size)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:

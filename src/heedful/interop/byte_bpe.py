@@ -34,6 +34,9 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
+VOCAB_SIZE = 50257
+"""The default of ``vocab_size`` in transformers."""
+
 END, PAD = "<|endoftext|>", "<|pad|>"
 SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
 
@@ -97,7 +100,7 @@ def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple
             f"{files.path}: post_processor: {files.post_processor!r} adds tokens to every text; "
             "heedful adds none"
         )
-    check_ids(files.path, files.ids, checkpoint.config, 50257)
+    check_ids(files.path, files.ids, checkpoint.config, VOCAB_SIZE)
     names = sorted(files.ids, key=files.ids.__getitem__)
     specials = _specials(files, names, checkpoint)
     numbering, end = Numbering.of(specials, len(names)), specials[SPECIALS.end]

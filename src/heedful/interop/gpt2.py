@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.interop.byte_bpe import read_byte_bpe, write_byte_bpe
+from heedful.interop.byte_bpe import VOCAB_SIZE, read_byte_bpe, write_byte_bpe
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.configuration import (
     ALIKE,
@@ -187,14 +187,15 @@ class GPT2:
             tensors = with_bias(
                 tensors, 1 if head.task == NUMBERS else processor.sizes[-1], str(checkpoint.weights)
             )
-        notes += unused_rows(numbering, settings, 50257)
+        vocab_size = settings.positive_int("vocab_size", VOCAB_SIZE)
+        notes += unused_rows(numbering, vocab_size)
         notes += settings.unread_notes(_HARMLESS)
         missing = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(
             f"{', '.join(missing)} have no row in the source: they get the mean row and are never generated"
         )
         names = table(config, numbering, head.rows(processor) if head else None)
-        tensors = names.without_padding(tensors, settings.positive_int("vocab_size", 50257))
+        tensors = names.without_padding(tensors, vocab_size)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:

@@ -119,9 +119,9 @@ def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int
         )  # fmt: skip
 
 
-def unused_rows(numbering: Numbering, config: Settings, default: int) -> list[str]:
+def unused_rows(numbering: Numbering, vocab_size: int) -> list[str]:
     """Return a note on rows of the weights that no token uses, if there are any; they are not imported."""
-    n_unused = config.positive_int("vocab_size", default) - sum(id is not None for id in numbering.theirs)
+    n_unused = vocab_size - len(numbering.ours)
     if not n_unused:
         return []
     return [

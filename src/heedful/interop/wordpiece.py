@@ -33,6 +33,9 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject
 
 VOCABULARY = "vocab.txt"
+VOCAB_SIZE = 30522
+"""The default of ``vocab_size`` in transformers."""
+
 
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Classes with which transformers uses tokenizer.json unchanged."""
@@ -98,7 +101,7 @@ def read_wordpiece(checkpoint: Checkpoint) -> tuple[Tokenizer, Numbering]:
     options = checkpoint.settings(SETTINGS)
     options.refuse("do_basic_tokenize", "heedful's WordPiece splits text into words first", (None, True))
     files = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_lines(checkpoint)
-    check_ids(files.path, files.ids, checkpoint.config, 30522)
+    check_ids(files.path, files.ids, checkpoint.config, VOCAB_SIZE)
     if missing := [name for name in files.specials.values() if name not in files.ids]:
         raise RequestError(f"{files.path}: the special token {missing[0]!r} is missing from the vocabulary")
     special_ids = {our: files.ids[name] for our, name in files.specials.items()}

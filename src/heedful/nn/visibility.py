@@ -252,9 +252,13 @@ class Mask(AttentionPattern):
                 f"{n_keys}), got {shape[0]} and {shape[1]}"
             )
 
+    @lazy
+    def _table(self) -> Bool[Tensor, "Q K"]:
+        return torch.tensor([[char == "1" for char in row] for row in self.rows])
+
     def sees(self, query: Int[Tensor, "*q"], key: Int[Tensor, "*k"]) -> Bool[Tensor, "*s"]:
         """Look up the table; positions beyond it, which only padding has, are those at its end."""
-        table = torch.tensor([[char == "1" for char in row] for row in self.rows], device=query.device)
+        table = self._table.to(query.device)
         return table[query.clamp(max=table.shape[0] - 1), key.clamp(max=table.shape[1] - 1)]
 
 

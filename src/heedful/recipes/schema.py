@@ -276,7 +276,7 @@ _CHECKS = "_heedful_check"
 def check(method: Check) -> Check:
     """Mark a method of a recipe that checks several sections; it raises a `ValueError` if they do not fit.
 
-    Other than validators of pydantic, all checks run, so that their errors are reported together.
+    All checks run, unlike pydantic's validators, so that their errors are reported together.
     """
     setattr(method, _CHECKS, True)
     return method

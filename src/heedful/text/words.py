@@ -180,8 +180,7 @@ def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], 
     """Return the words of the ids and the end token, and the word index of each id and of the end token.
 
     In scripts without spaces, each piece is a word (`heedful.text.scripts`). White space belongs to the
-    following word. An unknown token is a word ``<unk>``, unless it is inside a
-    word.
+    following word. An unknown token is a word ``<unk>``, unless it is inside a word.
     """
     words, word_indices = tokenizer.split_words(ids)
     keys: list[tuple[int, int]] = []

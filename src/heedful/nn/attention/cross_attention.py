@@ -3,7 +3,7 @@
 from typing import Unpack
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, split_heads
@@ -98,14 +98,23 @@ class CrossAttention(MultiHead):
         if keys.n_sequences:
             rows = layout.merge(layout.n_sequences // keys.n_sequences)
         queries = split_heads(rows.pad(self.q(x)), self.n_heads)
-        visibility = Visibility.of(rows, keys, allowed=self._allowed(layout, rows, keys))
+        visibility = self._visibility(layout, rows, keys)
         mixed = self._attend(queries, memory.keys, memory.values, visibility)
         return self.out(rows.unpad(mixed))
 
-    def _allowed(self, layout: Layout, rows: Layout, keys: Layout) -> Bool[Tensor, "B Q S"] | None:
-        """Return which keys each query sees; positions are those of its sequence, not of the merged row."""
-        if self.pattern is None:
-            return None
-        self.pattern.check(layout.end, keys.end)
-        queries = rows.pad(layout.positions)[:, :, None]
-        return self.pattern.sees(queries, torch.arange(keys.max_length, device=keys.device))
+    def _visibility(self, layout: Layout, rows: Layout, keys: Layout) -> Visibility:
+        """Return which keys each query sees, once for all layers with the same pattern.
+
+        Positions are those of a query in its sequence (``layout``), not in the merged row (``rows``).
+        """
+        pattern = self.pattern
+        if pattern is None:
+            return Visibility.of(rows, keys)
+
+        def make() -> Visibility:
+            pattern.check(layout.end, keys.end)
+            queries = rows.pad(layout.positions)[:, :, None]
+            allowed = pattern.sees(queries, torch.arange(keys.max_length, device=keys.device))
+            return Visibility.of(rows, keys, allowed=allowed)
+
+        return layout.memo(("cross-attention", pattern, keys), make)
