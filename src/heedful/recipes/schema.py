@@ -79,6 +79,8 @@ class CustomMetric(CustomSection):
 
 
 def _own_loss(value: object) -> object:
+    if isinstance(value, dict) and set(value) == {"kind"} and not is_reference(value["kind"]):
+        return value["kind"]
     return {"kind": value} if is_reference(value) else value
 
 

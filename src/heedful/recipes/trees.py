@@ -2,7 +2,7 @@
 
 Merging: maps are merged key by key, and anything else replaces the value below. A map that names a
 ``preset``, or a ``kind`` that differs from the map below, replaces that map entirely, so that no setting of
-the old kind remains. Text below a map is its ``kind``.
+the old kind remains. Text below a map is its ``kind``, and so is text above a map that has a ``kind``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -104,11 +104,18 @@ def merge(base: Tree, override: Tree) -> Tree:
 
 
 def combine(first: Tree, second: Tree) -> Tree:
-    """Combine two trees into one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset``."""
+    """Combine two trees into one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset``.
+
+    Text is the ``kind`` of a map in the other tree, so that ``schedule=cosine schedule.warmup=9`` sets both.
+    """
     return _merge(first, second, (), lambda base, override, path: False)
 
 
 def _merge(base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
+    if isinstance(override.value, str) and isinstance(base.value, dict):
+        if "kind" not in base.value and new_parts is _starts_new:
+            return override
+        override = Tree({"kind": override}, override.mark)
     if not isinstance(override.value, dict):
         return override
     if isinstance(base.value, list) and _has_indices(override):

@@ -107,6 +107,13 @@ def test_text_in_place_of_a_section_is_its_kind():
     }
 
 
+def test_text_above_a_section_is_its_kind():
+    base = {"optimizer": {"kind": "adam", "beta1": 0.8}}
+    assert merged(base, {"optimizer": "muon"}) == {"optimizer": {"kind": "muon"}}
+    assert merged(base, {"optimizer": "adam"}) == base
+    assert merged({"names": {"a": 1}}, {"names": "adam"}) == {"names": "adam"}  # a map, but no section
+
+
 def test_the_same_kind_and_no_kind_keep_the_siblings():
     base = {"model": {"kind": "transformer", "d_model": 128}}
     whole = {"model": {"kind": "transformer", "d_model": 128, "d_ff": 7}}
@@ -128,6 +135,9 @@ def test_a_preset_on_top_replaces_the_map():
 def test_combining_drops_nothing():
     first, second = tree({"m": {"kind": "a", "x": 1}}), tree({"m": {"kind": "b", "preset": "p"}})
     assert combine(first, second).data == {"m": {"kind": "b", "x": 1, "preset": "p"}}
+    kind, setting = tree({"schedule": "cosine"}), tree({"schedule": {"warmup": 9}})
+    whole = {"schedule": {"kind": "cosine", "warmup": 9}}
+    assert combine(kind, setting).data == combine(setting, kind).data == whole
 
 
 def test_marks_come_along():
