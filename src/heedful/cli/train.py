@@ -72,7 +72,7 @@ def train(
             check_before_imports(recipe, overrides or [])
         from heedful.runs.reading import read_recipe
 
-        settings, _ = read_recipe(recipe, overrides or [])
+        settings, _ = read_recipe(recipe, overrides or [], log)
         folder = out or Path("runs") / Path(recipe).stem
     if print_recipe:
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
@@ -106,7 +106,7 @@ def train_into(
         if trained.is_first and as_json:
             json_result(_result_record(folder, recipe.training.metric, trained.result))
         elif trained.is_first:
-            _log(folder, recipe.training, trained.result)
+            log_result(folder, recipe.training, trained.result)
             result(str(folder))
     except OutputClosedError:
         if not was_stopped:
@@ -131,16 +131,22 @@ def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> Json
     }
 
 
-def _log(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") -> None:
+def log_result(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") -> None:
     """Log the result of a training and follow-up commands."""
     state, reason = outcome.state, outcome.stop_reason
     best = state.best[0] if state.best else None
+    nothing_done = nothing_to_do(settings, outcome)
     log(
-        nothing_to_do(settings, outcome)
+        nothing_done
         or f"stopped after {state.update:,} updates ({_REASONS[reason]}), {state.seconds / 60:.1f} minutes"
     )
     if best is not None:
         log(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
+        if not nothing_done and reason == "updates" and best.update == state.update:
+            log(
+                "the last validation was the best: a longer training may be better, for example with "
+                f"training.max_updates={2 * state.update}"
+            )
     if reason == "signal":
         log(f"resume:      heedful train {folder} --resume")
     log(f"predict:     heedful predict {folder}")

@@ -14,6 +14,7 @@ from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.recipes import trees
+from heedful.recipes.sizes import SIZES, SizeEntry, size_entries, with_entry, without_sizes
 from heedful.recipes.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
 from heedful.recipes.yaml import describe, read_value, read_yaml
 
@@ -75,6 +76,7 @@ def resolve(
     *,
     presets: Presets,
     shipped: Mapping[str, Traversable] | None = None,
+    size: int | None = None,
 ) -> Tree:
     """Return one tree from a recipe and everything it builds on.
 
@@ -89,19 +91,37 @@ def resolve(
         overrides: ``key=value`` texts.
         presets: the lookup that `trees.expand` calls.
         shipped: recipes by name; those of the package unless given.
+        size: number of the entry of the recipe's ``sizes`` that is merged over the recipe that has them;
+            None: none.
 
     Raises:
         RequestError: anything that cannot be found, read or merged, with its file and line.
     """
-    layers = _layers(recipe, shipped)
-    tree, override_layer = Tree({}, layers[-1].mark), overrides_tree(overrides)
+    layers, override_layer = _layers(recipe, shipped), overrides_tree(overrides)
+    tree, sized = Tree({}, layers[-1].mark), _layer_with_sizes([*layers, override_layer])
     for layer in (*layers, override_layer):
         if layer is override_layer:
             _refuse_empty(tree, override_layer)
-        tree = merge(tree, layer)
+        tree = merge(tree, without_sizes(layer))
+        if layer is sized:
+            tree = with_entry(tree, layer, size)
         check_indices(tree)
         tree = expand(tree, presets)
     return tree
+
+
+def sizes_of(recipe: str | Path, overrides: Sequence[str] = ()) -> list[SizeEntry]:
+    """Return the entries of the recipe's ``sizes``: those of the highest layer that has the key.
+
+    Raises:
+        RequestError: if they are malformed.
+    """
+    layer = _layer_with_sizes([*_layers(recipe), overrides_tree(overrides)])
+    return [] if layer is None else size_entries(layer)
+
+
+def _layer_with_sizes(layers: Sequence[Tree]) -> Tree | None:
+    return next((layer for layer in reversed(layers) if SIZES in layer.value), None)
 
 
 def resolve_without_presets(recipe: str | Path, overrides: Sequence[str] = ()) -> Tree:
@@ -110,7 +130,7 @@ def resolve_without_presets(recipe: str | Path, overrides: Sequence[str] = ()) -
     Raises:
         RequestError: anything that cannot be found, read or merged, with its file and line.
     """
-    tree = reduce(merge, (*_layers(recipe), overrides_tree(overrides)))
+    tree = without_sizes(reduce(merge, (*_layers(recipe), overrides_tree(overrides))))
     check_indices(tree)
     return tree
 

@@ -6,17 +6,19 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
+from heedful.data.sources import open_source
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
 from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
-from heedful.recipes.resolve import folder_of, overrides_tree, resolve, resolve_path
+from heedful.recipes.resolve import folder_of, overrides_tree, resolve, resolve_path, sizes_of
 from heedful.recipes.schema import Recipe
+from heedful.recipes.sizes import Amount, Limits, count_rows, fitting_entry
 from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
-from heedful.tasks.base import Task
+from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TaskConfig, task_class, task_for
 
 
@@ -107,23 +109,60 @@ def _task_class(tree: Tree) -> type[Task]:
         raise RequestError(f"{kind.mark}: task.kind: {error}") from None
 
 
-def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recipe, Tree]:
+def read_recipe(
+    name_or_path: str, overrides: Sequence[str] = (), log: Log = lambda line: None
+) -> tuple[Recipe, Tree]:
     """Return the validated recipe and its merged tree.
 
     Relative paths of the data start at the folder of the recipe's file; those of a shipped recipe at
     the current folder, unless ``root`` (relative to the same folder) is set.
 
+    A recipe with ``sizes`` (`heedful.recipes.sizes`) gets the settings for its training data, if these can be
+    read.
+
+    Args:
+        name_or_path: a recipe.
+        overrides: ``key=value`` texts.
+        log: called with a line about the choice of settings.
+
     Raises:
-        RequestError: lists every problem with file and line.
+        RequestError: lists every problem with file and line, in all entries of ``sizes``.
     """
+    recipe, tree = _read(name_or_path, overrides)
+    entries = sizes_of(name_or_path, overrides)
+    sized = [_read(name_or_path, overrides, number) for number in range(len(entries))]
+    if not entries:
+        return recipe, tree
+    try:
+        rows = (row.row for row in open_source(recipe.data.train, recipe.folder))
+        amount = count_rows(rows, entries)
+    except RequestError:  # a training reports it when it reads the data
+        return recipe, tree
+    chosen = fitting_entry(entries, amount)
+    if chosen is None:
+        return recipe, tree
+    log(f"{entries[chosen].mark}: settings for {_amount(amount, entries[chosen].limits)}")
+    return sized[chosen]
+
+
+def _amount(amount: Amount, limits: Limits) -> str:
+    """Return the amount that chose an entry; what has no limit was not counted to its end."""
+    if limits.max_rows is not None:
+        return f"{amount.rows:,} rows of training data (at most {limits.max_rows:,})"
+    if limits.max_characters is not None:
+        return f"{amount.characters:,} characters of training data (at most {limits.max_characters:,})"
+    return "larger training data"
+
+
+def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = None) -> tuple[Recipe, Tree]:
     presets = preset_table({"model": preset_trees()})
     root = folder_of(name_or_path)
-    tree = resolve(name_or_path, overrides, presets=presets)
+    tree = resolve(name_or_path, overrides, presets=presets, size=size)
     if (start := _start_of(tree, root)) is not None:
         start_run, inherited = start
         if start_run.mark.source == COMMAND_LINE:
             # The command line overrides the file: these sections replace its own.
-            file = resolve(name_or_path, presets=presets)
+            file = resolve(name_or_path, presets=presets, size=size)
             tree = merge(
                 Tree({**file.value, **inherited}, file.mark), expand(overrides_tree(overrides), presets)
             )
@@ -134,7 +173,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
     try:
         recipe = recipe_from(tree, for_training=True)
     except RequestError as error:
-        raise RequestError(_with_overrides(str(error), name_or_path, overrides)) from None
+        raise RequestError(_with_overrides(str(error), name_or_path, overrides, size)) from None
     root = root if recipe.root is None else resolve_path(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(
@@ -143,12 +182,13 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
     return recipe.model_copy(update={"root": str(root)}), tree
 
 
-def _with_overrides(message: str, recipe: str, overrides: Sequence[str]) -> str:
+def _with_overrides(message: str, recipe: str, overrides: Sequence[str], size: int | None) -> str:
     """Return the errors of a recipe, below the overrides if these cause errors in lines of its files."""
     if all(line.startswith(COMMAND_LINE) for line in message.split("\n")):
         return message
     try:
-        recipe_from(resolve(recipe, presets=preset_table({"model": preset_trees()})), for_training=True)
+        tree = resolve(recipe, presets=preset_table({"model": preset_trees()}), size=size)
+        recipe_from(tree, for_training=True)
     except RequestError:
         return message
     names, it = ("these overrides do", "them") if len(overrides) > 1 else ("this override does", "it")

@@ -205,16 +205,20 @@ class _DecayConfig(Config):
 
     Args:
         peak: the largest rate.
-        warmup: the update of the largest rate.
+        warmup: the update of the largest rate; or, if it is less than 1, its share of all updates.
         floor: the rate at the end of the decay and after it.
         updates: the update at which the decay ends; null: ``training.max_updates``.
     """
 
     kind: str
     peak: PositiveFloat = 5e-4
-    warmup: NonNegativeInt = 0
+    warmup: NonNegativeInt | Annotated[float, Field(gt=0, lt=1)] = 0
     floor: NonNegativeFloat = 0.0
     updates: PositiveInt | None = None
+
+    def warmup_updates(self, updates: int) -> int:
+        """Return the update of the largest rate, given the last update."""
+        return self.warmup if isinstance(self.warmup, int) else round(self.warmup * updates)
 
 
 class CosineConfig(_DecayConfig):
@@ -292,10 +296,10 @@ def build_schedule(
             return Warmup(d_model, **settings)
         case InverseSqrtConfig():
             return InverseSqrt(**settings)
-        case CosineConfig():
-            return Cosine(**{**settings, "updates": last_update(config, max_updates)})
-        case LinearConfig():
-            return Linear(**{**settings, "updates": last_update(config, max_updates)})
+        case CosineConfig() | LinearConfig():
+            last = last_update(config, max_updates)
+            settings |= {"updates": last, "warmup": config.warmup_updates(last)}
+            return (Cosine if isinstance(config, CosineConfig) else Linear)(**settings)
         case ConstantConfig():
             return Constant(**settings)
         case PlateauConfig():
@@ -313,7 +317,7 @@ def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) ->
         raise RequestError(
             f"schedule.kind={config.kind} needs a last update: set schedule.updates or training.max_updates"
         )
-    if updates <= config.warmup:
+    if updates <= config.warmup_updates(updates):
         raise RequestError(
             f"schedule.warmup={config.warmup} must be smaller than "
             f"{'schedule.updates' if config.updates else 'training.max_updates'}={updates}; lower it"

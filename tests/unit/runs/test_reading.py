@@ -196,3 +196,42 @@ def test_overrides_are_not_blamed_for_errors_of_the_recipe(tmp_path):
     assert sorted(lines_of(path, "training.max_updates=x")) == [
         wrong, "on the command line: training.max_updates=x: expected a whole number, got 'x'"
     ]  # fmt: skip
+
+
+# Settings by the amount of data -----------------------------------------------------------------------------
+
+SIZED = """\
+base: my-own-labels
+data:
+  test: null
+training: {max_updates: 400}
+sizes:
+  - {max_rows: 3, training: {max_updates: 200}}
+  - {max_rows: 5, model: {d_model: 64}}
+"""
+
+
+@pytest.mark.parametrize(
+    "rows, updates, d_model, lines",
+    [
+        (3, 200, 128, ["mine.yaml:6: settings for 3 rows of training data (at most 3)"]),
+        (5, 400, 64, ["mine.yaml:7: settings for 5 rows of training data (at most 5)"]),
+        (6, 400, 128, []),
+        (None, 400, 128, []),
+    ],
+)
+def test_settings_are_those_for_the_training_data(tmp_path, rows, updates, d_model, lines):
+    (tmp_path / "mine.yaml").write_text(SIZED)
+    if rows is not None:
+        (tmp_path / "train.tsv").write_text("good\ta text\n" * rows)
+    messages = []
+    recipe, tree = read_recipe(str(tmp_path / "mine.yaml"), log=messages.append)
+    assert (recipe.training.max_updates, recipe.model.d_model) == (updates, d_model)
+    assert tree.find(("training", "max_updates")).data == updates
+    assert [line.removeprefix(f"{tmp_path}/") for line in messages] == lines
+
+
+def test_errors_in_all_entries_are_found_whatever_the_data(tmp_path):
+    (tmp_path / "mine.yaml").write_text(SIZED.replace("{d_model: 64}", "{d_modle: 64}"))
+    message = f"{tmp_path}/mine.yaml:7: model.d_modle: unknown key (did you mean 'd_model'?)"
+    assert lines_of(str(tmp_path / "mine.yaml")) == [message]

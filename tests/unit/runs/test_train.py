@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from heedful.artifacts.run_folder import locked
-from heedful.cli.train import nothing_to_do, train_into
+from heedful.cli.train import log_result, nothing_to_do, train_into
 from heedful.data.lines import Location
 from heedful.data.plan import in_order
 from heedful.data.report import Longest
@@ -36,7 +36,7 @@ from heedful.tasks.translation import (
 )
 from heedful.text.configuration import WordConfig
 from heedful.training.callbacks import TensorBoard
-from heedful.training.checkpoints import TrainingState, average, path_of, paths
+from heedful.training.checkpoints import ScoredCheckpoint, TrainingState, average, path_of, paths
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
 from heedful.training.update import PlannedData
@@ -597,6 +597,15 @@ def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, message):
     settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
     train_into(run, settings, resume=True, device="cpu", tensorboard=False, as_json=False)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "reason, best, hint", [("updates", 4, True), ("updates", 3, False), ("patience", 4, False)]
+)
+def test_a_training_whose_last_validation_was_the_best_may_be_continued(tmp_path, capsys, reason, best, hint):
+    state = TrainingState(update=4, best=[ScoredCheckpoint(best, 0.5)])
+    log_result(tmp_path, recipe().training, TrainingResult(reason, state))
+    assert ("training.max_updates=8" in capsys.readouterr().err) == hint
 
 
 @pytest.fixture

@@ -120,3 +120,14 @@ def test_errors():
         READ({"kind": "warmup", "peak": 0.1})
     with pytest.raises(ValidationError):
         READ({"kind": "plateau", "factor": 1.0})
+
+
+def test_a_warm_up_may_be_a_share_of_all_updates():
+    share = READ({"kind": "cosine", "peak": 0.1, "warmup": 0.25})
+    assert build_schedule(share, d_model=1, max_updates=40) == Cosine(0.1, 40, 10)
+    assert build_schedule(share, d_model=1, max_updates=4) == Cosine(0.1, 4, 1)
+    linear = READ({"kind": "linear", "peak": 0.1, "warmup": 0.25, "updates": 80})
+    assert build_schedule(linear, d_model=1, max_updates=40) == Linear(0.1, 80, 20)
+    for wrong in (1.0, 1.5, 0.0, -0.1):
+        with pytest.raises(ValidationError):
+            READ({"kind": "cosine", "warmup": wrong})
