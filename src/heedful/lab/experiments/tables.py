@@ -1,8 +1,8 @@
 """Tables of published scores: which systems are better and by how much, and the units of the numbers.
 
-Items 58 (translation) and 59, 92 and 95 (summarisation) of the lectures. The tables are those of lecture S3
-(Transformers: performance) as printed, with details from the papers. The lecture copies table 2 of Vaswani
-et al. 2017 and table 4 of Liu et al. 2018.
+Items 58 (translation), 59, 92 and 95 (summarisation) and 80 (days of training image classifiers) of the
+lectures. The tables are those of lecture S3 (Transformers: performance) as printed, with details from the
+papers. The lecture copies table 2 of Vaswani et al. 2017 and table 4 of Liu et al. 2018.
 """
 
 import math
@@ -14,6 +14,9 @@ from typing import Literal
 from heedful.lab.drawing import Bars, Dots
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, BIG, summary
+from heedful.model_summary.summary import ModelSummary, describe
+from heedful.models.registry import preset
+from heedful.models.resnet import ResNetConfig
 
 Pair = Literal["En-De", "En-Fr"]
 """Source and target language; the test set is newstest2014."""
@@ -272,6 +275,61 @@ def compare_training_costs(size: Size, chip: str) -> Series:
         [
             Bars(f"Training cost of {name}", "", "FLOPs", {bar: costs[name] for bar, costs in bars.items()})
             for name in TRAINING
+        ],
+    )
+
+
+# Days of training image classifiers
+
+VIT, BIT = "ViT-H/14", "BiT-L (ResNet152x4)"
+CORE_DAYS = {VIT: 2500.0, BIT: 9900.0}
+"""Days of a TPUv3 core for pre-training on JFT-300M (Dosovitskiy et al. 2021, table 2)."""
+N_IMAGES, N_CLASSES, SIDE = 303e6, 18_291, 224
+"""Images and classes of JFT, and their size in pixels in pre-training (section 4.1)."""
+EPOCHS = {VIT: 14, BIT: 40}
+"""Dosovitskiy et al. 2021, table 6; Kolesnikov et al. 2020, section 3.3."""
+PUBLISHED = {VIT: 4.262e21}
+"""Operations of pre-training (Dosovitskiy et al. 2021, table 6)."""
+CORE = 123e12 / 2
+"""Peak of a TPUv3 core in bf16, half of a chip's, in operations per second (Jouppi et al. 2020)."""
+
+
+def _classifiers() -> dict[str, ModelSummary]:
+    bit = ResNetConfig(n_blocks=[3, 8, 36, 3], width=256, image_size=SIDE)
+    return {VIT: describe(preset("vit-h-14"), n_classes=N_CLASSES), BIT: describe(bit, n_classes=N_CLASSES)}
+
+
+@measures("vision-training-cost", epochs=(EPOCHS, dict.fromkeys(EPOCHS, 14)))
+def compare_vision_training_costs(size: Size, epochs: Mapping[str, int]) -> Series:
+    """Compare the printed days with the operations of the models, and with those that a core can execute."""
+    n_tokens = {VIT: 257, BIT: 49}
+    operations = {
+        name: model.training_flops_per_token * n_tokens[name] * N_IMAGES * epochs[name]
+        for name, model in _classifiers().items()
+    }
+    possible = {name: days * 24 * 3600 * CORE for name, days in CORE_DAYS.items()}
+    shares = {name: operations[name] / possible[name] for name in CORE_DAYS}
+    ratio, days_ratio = operations[BIT] / operations[VIT], CORE_DAYS[BIT] / CORE_DAYS[VIT]
+    return Series(
+        {
+            **measured_each("{}, operations", operations, "FLOPs", PUBLISHED),
+            **measured_each("{}, share of the peak of its core-days", shares),
+            "ratio": Measured("operations of BiT-L", ratio, "times ViT-H/14's"),
+            "days_ratio": Measured("core-days of BiT-L", days_ratio, "times ViT-H/14's"),
+            "largest_share": max(shares.values()),
+        },
+        table_of(
+            {
+                "model": CORE_DAYS,
+                "core-days": CORE_DAYS.values(),
+                "epochs": [epochs[name] for name in CORE_DAYS],
+                "operations": [operations[name] for name in CORE_DAYS],
+                "share of the peak": shares.values(),
+            }
+        ),
+        [
+            Bars("Days of a TPUv3 core", "", "days", CORE_DAYS),
+            Bars("Operations of the training", "", "FLOPs", operations),
         ],
     )
 

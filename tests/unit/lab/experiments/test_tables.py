@@ -10,6 +10,7 @@ from heedful.lab.experiments.tables import (
     BASE,
     BIG,
     BIG_AT_FIRST,
+    BIT,
     HOURS,
     LOG_PERPLEXITY,
     PAIRS,
@@ -18,6 +19,7 @@ from heedful.lab.experiments.tables import (
     TRAINING,
     TRANSLATION,
     UPDATES,
+    VIT,
     Translator,
     compare_translators,
     comparisons,
@@ -185,6 +187,22 @@ def test_no_chip_computes_more_than_it_can():
     """Eight K80 could not have made the big model's operations in its time."""
     assert value("training-cost", f"{BIG}, share of the chips' rate") < 1
     assert value("training-cost", f"{BIG}, share of the chips' rate", control=True) > 1
+
+
+def test_operations_of_an_image_by_hand_for_the_largest_vision_transformer():
+    d, d_ff, n, patch = 1280, 5120, 257, 14 * 14 * 3
+    forward = 2 * 256 * patch * d + 32 * (n * 2 * (4 * d * d + 2 * d * d_ff) + 4 * n * n * d) + 2 * d * 18_291
+    counted = value("vision-training-cost", "ViT-H/14, operations")
+    # The pixels get no gradient, so the projection of patches has one product less in the backward pass.
+    assert counted == pytest.approx((3 * forward - 2 * 256 * patch * d) * 303e6 * 14, rel=1e-3)
+    assert counted == pytest.approx(4.262e21, rel=2e-3)  # table 6 of the paper
+
+
+def test_the_days_are_possible_and_their_ratio_is_that_of_operations_and_use():
+    shares = [value("vision-training-cost", f"{name}, share of") for name in (VIT, BIT)]
+    assert max(shares) < 1
+    ratio = value("vision-training-cost", "operations of BiT-L")
+    assert ratio * shares[0] / shares[1] == pytest.approx(9900 / 2500)
 
 
 # Summaries
