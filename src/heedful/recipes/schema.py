@@ -327,6 +327,10 @@ class Recipe(Config):
     rising_metrics: ClassVar[frozenset[str]] = frozenset()
     """Other validation metrics for which higher is better."""
 
+    scored_metrics: ClassVar[frozenset[str]] = frozenset()
+    """Scores of ``evaluate`` that validations compute only if ``training.metric`` names one, since this takes
+    predictions of all validation rows; higher is better."""
+
     @property
     def folder(self) -> Path:
         """The folder that relative paths start from."""
@@ -388,7 +392,7 @@ class Recipe(Config):
 
     @check
     def _measures_its_metric(self) -> None:
-        metric, available = self.training.metric, self.metric_names()
+        metric, available = self.training.metric, self.metric_names() | self.scored_metrics
         if metric not in available:
             missing = sorted(self.decoded_metrics - available)
             needed = f"; {' and '.join(missing)} need validation.decode" if missing else ""
@@ -396,7 +400,8 @@ class Recipe(Config):
                 f"training.metric={metric} is not measured by validation; available: "
                 f"{', '.join(sorted(available))}{needed}"
             )
-        if metric in self.decoded_metrics | self.rising_metrics and self.training.direction != "higher":
+        rising = self.decoded_metrics | self.rising_metrics | self.scored_metrics
+        if metric in rising and self.training.direction != "higher":
             raise ValueError(f"training.metric={metric}: higher is better; set training.direction=higher")
 
     @check

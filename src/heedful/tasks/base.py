@@ -24,7 +24,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
-from heedful.data.sources import LocatedRow, Row, SourceConfig
+from heedful.data.sources import LocatedRow, Location, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
@@ -33,7 +33,6 @@ from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
-from heedful.tasks.class_counts import ClassCounts
 from heedful.tasks.evaluation import (
     Batches,
     Evaluation,
@@ -158,7 +157,7 @@ class Task(ABC):
     @property
     def keeps_rows(self) -> bool:
         """Whether validations also read the text of their rows, as `PreparedData.valid_rows`."""
-        return False
+        return self.recipe.training.metric in self.recipe.scored_metrics
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:
         """Return what the user should know about the data; logged before the first update."""
@@ -240,19 +239,34 @@ class Task(ABC):
         plan = in_order(batches.lengths, micro_batch_tokens(self.recipe))
 
         def validate(model: nn.Module) -> Mapping[str, float]:
-            counts = self.class_counts(model)
             samples_in_order = (batches(samples.tolist(), 0) for samples in plan)
-            if counts is None:
-                return self.validation_metrics(mean_terms(module, samples_in_order))
-            with counts.counting(samples_in_order) as counted:
-                metrics = self.validation_metrics(mean_terms(module, counted))
-            return {**metrics, **counts.metrics()}
+            metrics = self.validation_metrics(mean_terms(module, samples_in_order))
+            if self.recipe.training.metric not in self.recipe.scored_metrics:
+                return metrics
+            assert isinstance(model, Model)
+            return {**metrics, **self.validation_scores(model, data.valid_rows)}
 
         return validate
 
-    def class_counts(self, model: nn.Module) -> ClassCounts | None:
-        """Return what counts the predicted classes in validations, if the metric of the training needs it."""
-        return None
+    def validation_scores(self, model: Model, rows: Sequence[Row]) -> dict[str, float]:
+        """Predict the validation rows, and return the scores that `Recipe.scored_metrics` names.
+
+        Raises:
+            RequestError: the metric of the training is not among the scores of these rows.
+        """
+        predictor = self.predictor(model, None, Inference(model))
+        predictions = predictor.predict([self.columns.input_of(row) for row in rows])
+        predicted = [(row, p) for row, p in zip(rows, predictions, strict=True) if not p.error]
+        located_rows = [LocatedRow(row, Location("data.valid")) for row, _ in predicted]
+        scores, _ = self.metrics(model, located_rows, [p for _, p in predicted])
+        names = self.recipe.scored_metrics
+        values = {name: score.value for score in scores if (name := metric_name(score)) in names}
+        if self.recipe.training.metric not in values:
+            raise RequestError(
+                f"training.metric={self.recipe.training.metric}: not among the scores of data.valid: "
+                f"{', '.join(map(metric_name, scores))}; choose another"
+            )
+        return values
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Return the validation metrics, given the mean of each term of the loss. `validator` calls it."""
@@ -444,6 +458,11 @@ class Task(ABC):
     def load(self, folder: RunFolder) -> None:
         """Read the processor that `save` wrote, to resume a training or to use a run."""
         self.processor = self.Processor.load(folder)
+
+
+def metric_name(score: Score) -> str:
+    """Return the name of a score as ``training.metric`` has it: "macro F1" is ``macro-f1``."""
+    return score.name.lower().replace(" ", "-")
 
 
 def _form_of(task_input: TaskInput) -> str:

@@ -21,7 +21,6 @@ from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, RowReader
-from heedful.tasks.class_counts import MACRO_F1, ClassCounts, classes_of
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import (
@@ -61,11 +60,12 @@ class ClassificationRecipe(WholeTextRecipe):
     task: ClassificationConfig
     objective: ClassObjectiveConfig = ClassObjectiveConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy", MACRO_F1})
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"macro-f1", "micro-f1"})
 
     def metric_names(self) -> set[str]:
         """What validation measures."""
-        return {"loss", "accuracy", MACRO_F1}
+        return {"loss", "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,6 @@ class Classification(WholeTextTask):
             return batches
         setting, labels = self.recipe.objective.class_weights, self.processor.labels
         return with_class_weights(batches, setting, labels, store.stream(LABEL))
-
-    def class_counts(self, model: nn.Module) -> ClassCounts | None:
-        """Return the counts of predicted labels, for macro F1."""
-        n_labels = len(self.processor.labels)
-        return ClassCounts.if_measured(self.recipe, model, "class", classes_of, n_labels)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return texts that differ by a token or two in length."""

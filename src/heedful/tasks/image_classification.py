@@ -32,7 +32,6 @@ from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
-from heedful.tasks.class_counts import MACRO_F1, ClassCounts, classes_of
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
@@ -104,11 +103,12 @@ class ImageClassificationRecipe(schema.Recipe):
     decoding: schema.NoDecodingConfig | None = None
     evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy", MACRO_F1})
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"macro-f1", "micro-f1"})
 
     def metric_names(self) -> set[str]:
         """What validation measures."""
-        return {"loss", "accuracy", MACRO_F1}
+        return {"loss", "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -254,11 +254,6 @@ class ImageClassification(Task):
             return batches
         setting = recipe.objective.class_weights
         return with_class_weights(batches, setting, processor.labels, store.stream(LABEL))
-
-    def class_counts(self, model: nn.Module) -> ClassCounts | None:
-        """Return the counts of predicted labels, for macro F1."""
-        n_labels = len(self.processor.labels)
-        return ClassCounts.if_measured(self.recipe, model, "class", classes_of, n_labels)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise; ``length`` is not used, since the model fixes the number of tokens."""

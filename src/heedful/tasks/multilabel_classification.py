@@ -105,9 +105,7 @@ class MultilabelRecipe(ClassificationRecipe):
     task: MultilabelConfig
     objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
 
-    def metric_names(self) -> set[str]:
-        """What validation measures."""
-        return {"loss", "accuracy"}
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"micro-f1", "macro-f1", "exact-match"})
 
 
 @dataclass(frozen=True)

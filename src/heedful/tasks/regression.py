@@ -74,6 +74,8 @@ class RegressionRecipe(WholeTextRecipe):
     task: RegressionConfig
     objective: ObjectiveConfig = ObjectiveConfig()
 
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"pearson", "spearman"})
+
     def metric_names(self) -> set[str]:
         """What validation measures: the mean loss of the standardised targets."""
         return {"loss"}

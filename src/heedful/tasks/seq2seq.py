@@ -201,7 +201,7 @@ class Seq2SeqTask(Task):
         return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
 
     def validator(self, data: PreparedData, module: ModelWithLoss) -> Validate:
-        """Return a function that computes loss, perplexity and, if set, BLEU and chrF of generated texts."""
+        """Return a function that computes loss, perplexity and, if set, scores of generated texts."""
         validate_likelihood, settings = super().validator(data, module), self.recipe.validation
         if settings.decode == 0:
             return validate_likelihood
@@ -214,15 +214,15 @@ class Seq2SeqTask(Task):
             predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
             predictions = predictor.predict([row[source] for row in rows])
             pairs = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
-            scores = quick_scores(
-                [text for text, _ in pairs],
-                [reference for _, reference in pairs],
-                language=self.recipe.evaluation.language,
-                lowercase=self.lowercase,
-            )
-            return {**metrics, **scores}
+            texts, references = [text for text, _ in pairs], [reference for _, reference in pairs]
+            return {**metrics, **self.quick_scores(texts, references)}
 
         return validate
+
+    def quick_scores(self, texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """Return the scores of generated texts in validations: BLEU and chrF."""
+        language = self.recipe.evaluation.language
+        return quick_scores(texts, references, language=language, lowercase=self.lowercase)
 
     def answer_and_ids(
         self,

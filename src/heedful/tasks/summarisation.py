@@ -8,6 +8,7 @@ from heedful.config import Config
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.recipes import schema
+from heedful.tasks.base import metric_name
 from heedful.tasks.inputs.processor import SOURCE, TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
@@ -43,6 +44,8 @@ class SummarisationRecipe(TranslationRecipe):
     task: SummarisationConfig  # type: ignore[assignment]
     evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[assignment]
 
+    decoded_metrics: ClassVar[frozenset[str]] = frozenset({"bleu", "chrf", "rouge-1", "rouge-2", "rouge-l"})
+
 
 class Summarisation(Translation):
     """Generate a short text for a long one.
@@ -59,6 +62,12 @@ class Summarisation(Translation):
     def columns(self) -> Columns:
         """Source and target, and further references."""
         return replace(super().columns, list_valued=(REFERENCES,))
+
+    def quick_scores(self, texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """Return the scores of summaries in validations: BLEU, chrF and ROUGE."""
+        scores = rouge_scores(texts, references, **self._rouge).values()
+        rouge = {metric_name(score): score.value for score in scores}
+        return {**super().quick_scores(texts, references), **rouge}
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """ROUGE needs no further package."""

@@ -32,7 +32,6 @@ from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
-from heedful.tasks.class_counts import MACRO_F1, ClassCounts
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.evaluation import Batches
@@ -110,11 +109,14 @@ class TaggingRecipe(TextRecipe):
     model: AnyReader
     objective: ObjectiveConfig = ObjectiveConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy", MACRO_F1})
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    scored_metrics: ClassVar[frozenset[str]] = frozenset(
+        {"macro-f1", "micro-f1", "span-f1", "span-precision", "span-recall"}
+    )
 
     def metric_names(self) -> set[str]:
         """What validation measures, over words."""
-        return {"loss", "accuracy", MACRO_F1}
+        return {"loss", "accuracy"}
 
     @property
     def word_template(self) -> WordTemplate:
@@ -280,11 +282,6 @@ class Tagging(TextTask):
         marks = store.stream(TAGS)  # 0, or one more than the number of the tag
         setting, labels = self.recipe.objective.class_weights, self.processor.labels
         return with_class_weights(batches, setting, labels, marks[marks > 0] - 1)
-
-    def class_counts(self, model: nn.Module) -> ClassCounts | None:
-        """Return the counts of predicted tags, for macro F1."""
-        n_labels = len(self.processor.labels)
-        return ClassCounts.if_measured(self.recipe, model, TAG, lambda batch: batch.targets, n_labels)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return rows that differ by a token or two in length; two words of three are one token."""

@@ -29,7 +29,9 @@ class TrainingConfig(Config):
             validation at the end of training is better, its checkpoint is kept until training resumes.
         patience: stop after this many consecutive regular validations without improvement; null: never.
         metric: the validation metric that selects the best checkpoint: ``loss``, and by task ``perplexity``,
-            ``accuracy``, ``macro-f1`` (which is only measured if it is chosen), ``bleu`` or ``chrf``.
+            ``accuracy``; ``bleu``, ``chrf``, ``rouge-l`` of what ``validation.decode`` sets; or a score of
+            ``evaluate``, for which validations predict their rows (``macro-f1``, ``span-f1``,
+            ``exact-match``, ``pearson`` and others).
         direction: whether a ``lower`` or ``higher`` metric is better.
         precision: precision of matrix products; ``auto`` uses bf16 if the hardware is faster in it
             (`heedful.training.fast_paths`).

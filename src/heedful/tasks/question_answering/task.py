@@ -133,6 +133,7 @@ class QuestionAnsweringRecipe(EncoderRecipe):
     answering: AnsweringConfig = AnsweringConfig()
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"exact-match", "f1"})
 
     def metric_names(self) -> set[str]:
         """What validation measures: accuracy is how often both ends are right, window by window."""
