@@ -6,6 +6,8 @@ from unicodedata import is_normalized, normalize
 
 import pytest
 import regex
+from browser import Browser, missing
+from matplotlib.font_manager import findSystemFonts
 
 from heedful.data.sources import JsonlSource
 from heedful.explain.capture import explain_input
@@ -145,6 +147,64 @@ def test_explanations_are_between_words(translator, tmp_path, script):
     html = page(explanation)
     assert 'dir="auto"' in html
     assert text in html
+
+
+SHOWN = """
+const chips = [...document.querySelectorAll("[role=listbox] .chip")];
+return {
+  texts: chips.map((chip) => chip.textContent.trim()),
+  lefts: chips.map((chip) => chip.getBoundingClientRect().left),
+  widths: chips.map((chip) => chip.getBoundingClientRect().width),
+  lines: new Set(chips.map((chip) => chip.offsetTop)).size,
+  direction: getComputedStyle(chips[0].parentElement).direction,
+}
+"""
+"""Script that returns the tokens of the prediction as the page draws them."""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if missing():
+        pytest.skip(f"not on this machine: {', '.join(missing())}")
+    opened = Browser(tmp_path_factory.mktemp("chromium"))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("script", TEXTS)
+def test_pages_show_the_text_in_the_direction_of_its_script(translator, browser, script):
+    explanation = explain_input(translator, TEXTS[script][0])
+    browser.show(width=1400)
+    browser.log("browser"), browser.log("performance")
+    address = browser.open(page(explanation))
+    shown = browser.execute(SHOWN)
+    # Without the marks of spaces, and joiners, whose bytes are tokens.
+    letters = regex.sub("\N{LOWER ONE EIGHTH BLOCK}|<0x[0-9A-F]{2}>", "", "".join(shown["texts"]))
+    assert letters.startswith(regex.sub(r"\s|\u200d", "", explanation.text))
+    assert min(shown["widths"]) > 0
+    to_left = script in ("Arabic", "Hebrew")
+    assert shown["direction"] == ("rtl" if to_left else "ltr")
+    if shown["lines"] == 1:
+        assert shown["lefts"] == sorted(shown["lefts"], reverse=to_left)
+    assert browser.log("browser") == []
+    assert {url for url in browser.requested() if not url.startswith("data:")} <= {address}
+
+
+def fonts_of(package):
+    """Return whether the fonts of a Debian package are installed."""
+    names = {"fonts-noto-core": "NotoSansTamil", "fonts-noto-cjk": "NotoSansCJK", "fonts-symbola": "Symbola"}
+    return any(names[package] in path for path in findSystemFonts())
+
+
+@pytest.mark.filterwarnings("error:no installed font has characters of")
+@pytest.mark.parametrize("script", TEXTS)
+def test_pictures_have_letters_where_the_fonts_of_the_script_are_installed(translator, tmp_path, script):
+    package = "fonts-noto-cjk" if script in ("Han", "Japanese", "Hangul") else "fonts-noto-core"
+    package = "fonts-symbola" if script == "emoji" else package
+    if not fonts_of(package):
+        pytest.skip(f"not on this machine: the package {package}")
+    save(figure_of(explain_input(translator, TEXTS[script][0])), tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 2000
 
 
 TAGGED = {
