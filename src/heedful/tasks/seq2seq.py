@@ -45,6 +45,7 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.scheduled_sampling import DecayConfig, ScheduledSampling
 from heedful.typing import JsonObject
 
 Augmenter = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
@@ -121,9 +122,21 @@ class LanguageConfig(schema.EvaluationConfig):
     forcing_gap: bool = False
 
 
+class ObjectiveConfig(schema.TokenObjectiveConfig):
+    """Cross-entropy on the next token.
+
+    Args:
+        scheduled_sampling: in training, the decoder reads some of its own predictions in place of the
+            reference, more and more of them; null: the reference alone (teacher forcing).
+    """
+
+    scheduled_sampling: DecayConfig | None = None
+
+
 class Seq2SeqRecipe(schema.Recipe):
     """A recipe of such a task."""
 
+    objective: ObjectiveConfig = ObjectiveConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()
     evaluation: LanguageConfig = LanguageConfig()
@@ -193,6 +206,13 @@ class Seq2SeqTask(Task):
         return PairBatches(
             self.recipe.sequence_format, store, self.sides, augmenter, targets_only=not training
         )
+
+    def scheduled_sampling(self) -> ScheduledSampling | None:
+        """Return the scheduled sampling of the recipe; special tokens are never read."""
+        objective, seed = self.recipe.objective, self.recipe.training.seed
+        if objective.scheduled_sampling is None:
+            return None
+        return ScheduledSampling(objective.scheduled_sampling, seed, range(len(SPECIALS)), objective.chunk)
 
     def forcing_gap(self, model: Model, get_sources: GetSources, references: EncodedTexts) -> list[Score]:
         """Return `heedful.tasks.metrics.forcing_gap` if the recipe asks for it, else no scores."""

@@ -31,6 +31,7 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
+from heedful.tasks import seq2seq
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
@@ -103,7 +104,7 @@ class Tokenization(Config):
     target: ComposingPreprocessingConfig = ComposingPreprocessingConfig()
 
 
-class ObjectiveConfig(schema.TokenObjectiveConfig):
+class ObjectiveConfig(seq2seq.ObjectiveConfig):
     """Cross-entropy on the next token.
 
     Args:
@@ -209,6 +210,16 @@ class TranslationRecipe(Seq2SeqRecipe):
             raise ValueError(
                 f"a language model reads source and target as one text of at most model.context="
                 f"{self.model.context} tokens: set data.filter.max_length for both, together at most {limit}"
+            )
+
+    @schema.check
+    def _samples_targets_alone(self) -> None:
+        """Check that scheduled sampling replaces no token of a source, and no word that a link refers to."""
+        loss_on, guided = self.objective.loss_on, self.objective.guided
+        refused = {"loss_on=all": loss_on == "all", "guided.step=input": guided and guided.step == "input"}
+        for setting in (s for s in refused if refused[s] and self.objective.scheduled_sampling):
+            raise ValueError(
+                f"objective.scheduled_sampling is not supported with objective.{setting}; remove one of them"
             )
 
     @schema.check

@@ -136,7 +136,6 @@ class CaptioningRecipe(Seq2SeqRecipe):
     augmentation: Augmentation = Augmentation()
     tokenizer: schema.ComposingTokenization
     model: CaptionerConfig
-    objective: schema.TokenObjectiveConfig = schema.TokenObjectiveConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
