@@ -2,7 +2,8 @@
 
 A line in, ``["name", "backend"]``, is answered by one out: a text that says what is wrong, or an empty one.
 Blocks alone are compiled, as training does, and the same graphs must serve other lengths; with ``whole``
-before the backend, it is the model. Models with equal blocks share their graphs.
+before the backend, it is the model; with ``sampled``, it is an update with scheduled sampling. Models with
+equal blocks share their graphs.
 """
 
 import json
@@ -29,6 +30,7 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.taps import capture, recording, taps
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.scheduled_sampling import LinearDecay, ScheduledSampling
 
 
 def examples(name, model):
@@ -92,9 +94,27 @@ def blocks(name, model, backend):
         agree(run(step, batch), eager[0])
 
 
+def updated(step, batch):
+    """The loss of an update that reads its own predictions, and its gradients."""
+    torch.manual_seed(5)  # for dropout
+    loss, _ = step(batch, step.counts(batch), 1)
+    return loss, torch.autograd.grad(loss, [*step.model.parameters()], allow_unused=True)
+
+
+def sampled(model, backend):
+    """Compile as training does: the pass that predicts is compiled too, without gradients."""
+    sampling = ScheduledSampling(LinearDecay(offset=0.0, slope=0.0), 1)
+    step, batch = ModelWithLoss(model.train(), NextToken(), sampling=sampling), examples("", model)[0]
+    eager = updated(step, batch)
+    step.compile(backend)
+    agree(updated(step, batch), eager)
+
+
 def compare(name, backend):
     model = labelled_model(name) if name in LABELLED else model_of(name)
-    if not backend.startswith("whole "):
+    if backend.startswith("sampled "):
+        sampled(model, backend.removeprefix("sampled "))
+    elif not backend.startswith("whole "):
         blocks(name, model, backend)
     else:
         step, (batch, _) = ModelWithLoss(model, NextToken()), examples(name, model)

@@ -76,6 +76,11 @@ def test_compiled_blocks_equal_themselves_whatever_the_lengths(name, agrees):
         agrees(name, "eager")
 
 
+@pytest.mark.slow
+def test_compiled_blocks_equal_themselves_with_scheduled_sampling(agrees):
+    agrees("transformer", "sampled eager")
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)  # a minute of an idle machine
 def test_machine_code_of_blocks_equals_them_whatever_the_lengths(agrees):

@@ -16,7 +16,7 @@ from heedful.typing import JsonMapping, JsonObject
 Lengths = NDArray[np.integer]
 Samples = NDArray[np.int64]
 
-OFFSETS, MASKS, IMAGES, CROPS = 1, 2, 3, 4
+OFFSETS, MASKS, IMAGES, CROPS, INPUTS = 1, 2, 3, 4, 5
 """Separate random streams with the same key from each other and from those of plans."""
 
 POOL_UPDATES = 1024

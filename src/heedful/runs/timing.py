@@ -146,12 +146,13 @@ def time_updates(
         rehearse(module, data, settings.accumulate, torch_device, partial(too_wide, recipe, prepared.longest))
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
     order, tokens = cycle(updates), list[int]()
+    last = settings.max_updates or 1  # with scheduled sampling, the slowest update
     with tempfile.TemporaryDirectory() as run:
 
         def work() -> None:
             rows = next(order)
             update_weights(
-                module, optimizer, data, settings, rows.tolist(), epoch=0, update=1, lr=RATE, run=Path(run)
+                module, optimizer, data, settings, rows.tolist(), epoch=0, update=last, lr=RATE, run=Path(run)
             )
             tokens.append(_target_tokens(data.lengths[rows]))
 

@@ -224,7 +224,7 @@ def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelW
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     precision = choose_precision(recipe.training.precision, device)
-    return ModelWithLoss(model, task.objective(), precision, auxiliary)
+    return ModelWithLoss(model, task.objective(), precision, auxiliary, task.scheduled_sampling())
 
 
 def choose_fast_path(

@@ -59,6 +59,7 @@ from heedful.tasks.pretrained import WarmStart
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.scheduled_sampling import ScheduledSampling
 from heedful.training.update import PlannedData
 from heedful.typing import JsonMapping
 
@@ -202,6 +203,10 @@ class Task(ABC):
         """Return the loss, computed from hidden states and a batch; called once, after `build_model`."""
         objective: Objective = self.recipe.objective.make()
         return objective
+
+    def scheduled_sampling(self) -> ScheduledSampling | None:
+        """Return what replaces training inputs by predictions; None: training is teacher forced."""
+        return None
 
     def initialise(self, model: nn.Module, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
         """Set weights as the recipe says (pretrained vectors), and log facts about the data.

@@ -1,14 +1,11 @@
 """Tasks that generate one text for one source: batches, validation, references, likelihood."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import add
 from typing import ClassVar
 
 import numpy as np
-import torch
 from pydantic import NonNegativeInt
 from torch import nn
 
@@ -25,11 +22,9 @@ from heedful.nn import layout
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
 from heedful.tasks.evaluation import perplexity
-from heedful.tasks.generation.generator import score_targets
+from heedful.tasks.generation.reference_scores import GetSources, reference_forcing_gap
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.inputs.texts import group_by_length
-from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
 from heedful.tasks.model_input import (
@@ -50,6 +45,7 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.scheduled_sampling import DecayConfig, ScheduledSampling
 from heedful.typing import JsonObject
 
 Augmenter = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
@@ -113,6 +109,8 @@ class LanguageConfig(schema.EvaluationConfig):
     """The language of what is written, for BLEU and TER.
 
     Args:
+        forcing_gap: whether ``evaluate`` also reports how much better the references are predicted from
+            correct prefixes than from the model's own (`heedful.tasks.metrics.forcing_gap`).
         language: selects the tokeniser of BLEU: Chinese (``zh``) has its own, as have Japanese and Korean
             (``pip install 'heedful[japanese]'`` or ``'heedful[korean]'``); Thai, Lao, Khmer, Burmese and
             Tibetan are split into characters. null: that of the references if their script has no spaces
@@ -121,11 +119,24 @@ class LanguageConfig(schema.EvaluationConfig):
     """
 
     language: Language | None = None
+    forcing_gap: bool = False
+
+
+class ObjectiveConfig(schema.TokenObjectiveConfig):
+    """Cross-entropy on the next token.
+
+    Args:
+        scheduled_sampling: in training, the decoder reads some of its own predictions in place of the
+            reference, more and more of them; null: the reference alone (teacher forcing).
+    """
+
+    scheduled_sampling: DecayConfig | None = None
 
 
 class Seq2SeqRecipe(schema.Recipe):
     """A recipe of such a task."""
 
+    objective: ObjectiveConfig = ObjectiveConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()
     evaluation: LanguageConfig = LanguageConfig()
@@ -195,6 +206,19 @@ class Seq2SeqTask(Task):
         return PairBatches(
             self.recipe.sequence_format, store, self.sides, augmenter, targets_only=not training
         )
+
+    def scheduled_sampling(self) -> ScheduledSampling | None:
+        """Return the scheduled sampling of the recipe; special tokens are never read."""
+        objective, seed = self.recipe.objective, self.recipe.training.seed
+        if objective.scheduled_sampling is None:
+            return None
+        return ScheduledSampling(objective.scheduled_sampling, seed, range(len(SPECIALS)), objective.chunk)
+
+    def forcing_gap(self, model: Model, get_sources: GetSources, references: EncodedTexts) -> list[Score]:
+        """Return `heedful.tasks.metrics.forcing_gap` if the recipe asks for it, else no scores."""
+        if not self.recipe.evaluation.forcing_gap:
+            return []
+        return reference_forcing_gap(model, self.recipe.sequence_format, get_sources, references)
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Return loss and perplexity of the targets."""
@@ -308,7 +332,7 @@ class Seq2SeqTask(Task):
         return replace(model_input, axes=axes)
 
 
-# References and likelihood ------------------------------------------------------------------------------
+# References, and other segmentations of texts ------------------------------------------------------------
 
 REFERENCES = "references"
 """The column of a list of references, if a data set has several for an input."""
@@ -322,96 +346,6 @@ def references_of(row: Row, column: str) -> list[str]:
 def reference_record(references: Sequence[str]) -> JsonObject:
     """Return the entry for references in the record of an input."""
     return {"reference": references[0]} if len(references) == 1 else {REFERENCES: references}
-
-
-FORCED_BATCH = 64
-"""References that are scored together, teacher forced."""
-
-TOKENS = 8192
-"""Maximum number of tokens of sources and targets in a batch; a single pair may have more."""
-
-
-def reference_likelihood(
-    model: Model,
-    sequence_format: SequenceFormat,
-    get_sources: Callable[[Sequence[int]], Sequence[layout.Ids]],
-    references: EncodedTexts,
-    source_fingerprint: str = "",
-) -> list[Score]:
-    """Return the perplexity of the references, per token of the run's own vocabulary.
-
-    A language model that was trained to predict the sources too (``loss_on: all``) also gets theirs: the
-    difference between the two is what the source contributes.
-
-    Bytes are counted if the ids of all references spell them; the likelihood of another text (shorter, or in
-    lower case) is not one of these bytes.
-
-    References for which the model has no positions are left out; the counts of the scores report how many
-    were scored.
-
-    Args:
-        model: of the run.
-        sequence_format: how a source and its reference are presented to it.
-        get_sources: returns the sources of references, given indices, in the form of the sequence format.
-        references: what is predicted.
-        source_fingerprint: the fingerprint of the sources' tokenizer, if they are texts.
-    """
-    texts, target_ids, tokenizer = references.texts, references.ids, references.tokenizer
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    likelihoods: list[tuple[Likelihood, Likelihood | None]] = []
-    spells = tokenizer.decodes_exactly(texts, target_ids)
-    for start in range(0, len(order), FORCED_BATCH):
-        indices = order[start : start + FORCED_BATCH]
-        sources, targets = get_sources(indices), [target_ids[i] for i in indices]
-        n_bytes = [len(texts[i].encode()) if spells else 0 for i in indices]
-        likelihoods += _likelihoods(model, sequence_format, sources, targets, n_bytes)
-    scores = _total_scores([target for target, _ in likelihoods], tokenizer.fingerprint, "")
-    sources_only = [source for _, source in likelihoods if source]
-    return scores + _total_scores(sources_only, source_fingerprint, "source ")
-
-
-def _likelihoods(
-    model: Model,
-    sequence_format: SequenceFormat,
-    sources: Sequence[layout.Ids],
-    targets: Sequence[list[int]],
-    n_bytes: Sequence[int],
-) -> Iterator[tuple[Likelihood, Likelihood | None]]:
-    """Yield the likelihood of each target that fits, and that of its source and separator, if predicted."""
-    limits = [sequence_format.max_target_length(len(source)) for source in sources]
-    pairs = enumerate(zip(targets, limits, strict=True))
-    fitting = [k for k, (ids, limit) in pairs if limit is None or len(ids) < limit]
-    lengths = np.array([[len(sources[k]), len(targets[k])] for k in fitting]).reshape(-1, 2)
-    n_tokens = sequence_format.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
-    for group in group_by_length(dict(zip(fitting, n_tokens, strict=True)), TOKENS):
-        with torch.inference_mode():
-            batch = sequence_format.collate([sources[k] for k in group], [targets[k] for k in group])
-            scores = score_targets(model, batch.to(next(model.parameters()).device))
-        for k, score in zip(group, scores, strict=True):
-            log_probs = score.log_probs.double()
-            n_source = len(log_probs) - len(targets[k]) - 1
-            source_nll, target_nll = -float(log_probs[:n_source].sum()), -float(log_probs[n_source:].sum())
-            target = Likelihood(target_nll, len(targets[k]) + 1, n_bytes[k])
-            yield target, Likelihood(source_nll, n_source, 0) if n_source else None
-
-
-def _total_scores(likelihoods: Sequence[Likelihood], fingerprint: str, prefix: str) -> list[Score]:
-    """Return the scores of the total likelihood, with a prefix before their names."""
-    if not likelihoods:
-        return []
-    scores = reduce(add, likelihoods).scores(fingerprint[:12]).values()
-    return [
-        replace(score, name=f"{prefix}{score.name}", counts={**score.counts, "sentences": len(likelihoods)})
-        for score in scores
-    ]
-
-
-def left_out_notes(scores: Sequence[Score], n: int) -> list[str]:
-    """Note how many of ``n`` references these likelihoods leave out, if any."""
-    n_left_out = n - max((score.counts.get("sentences", 0) for score in scores), default=0)
-    return (
-        [f"not in the perplexity, longer than the model reads: {n_left_out:,} of {n:,}"] if n_left_out else []
-    )
 
 
 def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Augmenter:

@@ -31,8 +31,10 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
+from heedful.tasks import seq2seq
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
+from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
@@ -55,8 +57,6 @@ from heedful.tasks.seq2seq import (
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    left_out_notes,
-    reference_likelihood,
     subword_dropout,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -104,7 +104,7 @@ class Tokenization(Config):
     target: ComposingPreprocessingConfig = ComposingPreprocessingConfig()
 
 
-class ObjectiveConfig(schema.TokenObjectiveConfig):
+class ObjectiveConfig(seq2seq.ObjectiveConfig):
     """Cross-entropy on the next token.
 
     Args:
@@ -210,6 +210,16 @@ class TranslationRecipe(Seq2SeqRecipe):
             raise ValueError(
                 f"a language model reads source and target as one text of at most model.context="
                 f"{self.model.context} tokens: set data.filter.max_length for both, together at most {limit}"
+            )
+
+    @schema.check
+    def _samples_targets_alone(self) -> None:
+        """Check that scheduled sampling replaces no token of a source, and no word that a link refers to."""
+        loss_on, guided = self.objective.loss_on, self.objective.guided
+        refused = {"loss_on=all": loss_on == "all", "guided.step=input": guided and guided.step == "input"}
+        for setting in (s for s in refused if refused[s] and self.objective.scheduled_sampling):
+            raise ValueError(
+                f"objective.scheduled_sampling is not supported with objective.{setting}; remove one of them"
             )
 
     @schema.check
@@ -458,19 +468,17 @@ class Translation(Seq2SeqTask):
         return [*scores, *likelihoods], [*reference_notes(references, language), *notes]
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
-        """Return the perplexity of the references given their sources, expert loads, and notes."""
+        """Return perplexity and forcing gap of the references, expert loads, and notes."""
         sources = EncodedTexts.encode(self.processor.source, [row.row[SOURCE] for row in rows])
         references = EncodedTexts.encode(self.processor.target, [row.row[TARGET] for row in rows])
 
         def get_sources(indices: Sequence[int]) -> list[list[int]]:
             return [sources.ids[i][: self.recipe.max_source] for i in indices]
 
+        sequence_format, fingerprint = self.recipe.sequence_format, sources.tokenizer.fingerprint
         with count_expert_loads(model) as loads:
-            fingerprint = sources.tokenizer.fingerprint
-            scores = reference_likelihood(
-                model, self.recipe.sequence_format, get_sources, references, fingerprint
-            )
-        scores += loads()
+            scores = reference_likelihood(model, sequence_format, get_sources, references, fingerprint)
+        scores += loads() + self.forcing_gap(model, get_sources, references)
         notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
         return scores, notes + unknown_notes(TARGET, references, predicted=True)
 

@@ -14,6 +14,7 @@ from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
 from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, total
 from heedful.training.fast_paths import Precision, separate_compiled_code
+from heedful.training.scheduled_sampling import ScheduledSampling
 
 
 class ModelWithLoss(nn.Module):
@@ -29,6 +30,7 @@ class ModelWithLoss(nn.Module):
             recurrent state that would lose precision (`heedful.nn.declarations`), runs under
             `torch.autocast` instead: only matrix products are bf16.
         auxiliary: further losses, on values inside the model (`heedful.objectives.guided`).
+        sampling: replaces inputs by predictions in training; None: the model reads the batch as it is.
     """
 
     def __init__(
@@ -37,12 +39,13 @@ class ModelWithLoss(nn.Module):
         objective: Objective,
         precision: Precision = "fp32",
         auxiliary: Sequence[AuxiliaryLoss] = (),
+        sampling: ScheduledSampling | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
         self.auxiliary: list[AuxiliaryLoss] = [Balance(model), *auxiliary]
-        self.precision = precision
+        self.precision, self.sampling = precision, sampling
         self._lowers = getattr(model, "lowers", False) and not claims(model, "carries_state")
         self.compiled = False
 
@@ -74,19 +77,24 @@ class ModelWithLoss(nn.Module):
             counts |= loss.counts(batch)
         return counts
 
-    def forward(self, batch: Batch, counts: Mapping[str, int]) -> tuple[Tensor, list[Term]]:
+    def forward(
+        self, batch: Batch, counts: Mapping[str, int], update: int | None = None
+    ) -> tuple[Tensor, list[Term]]:
         """Return the micro-batch's share of the loss of the update, and its detached terms.
 
         Args:
             batch: a batch on the model's device.
             counts: the counts of the whole update, by which the sums are divided.
+            update: number of the update, for scheduled sampling; None (as in validation): without it.
         """
         if self.compiled:
             batch.prepare()
-        terms = self._lowered(batch) if self.precision == "bf16" else self._terms(batch)
+        terms = self._lowered(batch, update) if self.precision == "bf16" else self._terms(batch, update)
         return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
 
-    def _terms(self, batch: Batch) -> list[Term]:
+    def _terms(self, batch: Batch, update: int | None) -> list[Term]:
+        if self.sampling is not None and update is not None:
+            batch = self.sampling.mixed(self.model, batch, update)
         heads = self.model.heads
         assert isinstance(heads, nn.ModuleDict)
         with ExitStack() as stack:
@@ -97,22 +105,22 @@ class ModelWithLoss(nn.Module):
             *(term for terms in auxiliary for term in terms()),
         ]
 
-    def _lowered(self, batch: Batch) -> list[Term]:
+    def _lowered(self, batch: Batch, update: int | None) -> list[Term]:
         if not self._lowers:
             with torch.autocast(batch.targets.device.type, torch.bfloat16):
-                return self._terms(batch)
+                return self._terms(batch, update)
         copies = {
             f"model.{name}": parameter.to(torch.bfloat16) for name, parameter in self.model.named_parameters()
         }
-        return functional_call(_Call(self.model, self._terms), copies, (batch,))
+        return functional_call(_Call(self.model, self._terms), copies, (batch, update))
 
 
 class _Call(nn.Module):
     """Wrap a function of a model as a module, so that `functional_call` can substitute its weights."""
 
-    def __init__(self, model: nn.Module, function: Callable[[Batch], list[Term]]) -> None:
+    def __init__(self, model: nn.Module, function: Callable[[Batch, int | None], list[Term]]) -> None:
         super().__init__()
         self.model, self.function = model, function
 
-    def forward(self, batch: Batch) -> list[Term]:
-        return self.function(batch)
+    def forward(self, batch: Batch, update: int | None) -> list[Term]:
+        return self.function(batch, update)

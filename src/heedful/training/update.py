@@ -192,7 +192,7 @@ def _accumulate_gradients(
         torch.manual_seed(seed_of(seed, update, micro.number))
         is_last = micro is micro_batches[-1]
         with nullcontext() if is_last else distribution.without_sync(forward):
-            loss, terms = forward(micro.batch.to(device), counts)
+            loss, terms = forward(micro.batch.to(device), counts, update)
             # DistributedDataParallel averages gradients over ranks; this makes it a sum.
             (loss * (micro.share * distribution.world())).backward()
         for term in terms:

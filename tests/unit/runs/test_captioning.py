@@ -21,7 +21,7 @@ from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.model_summary.summary import describe
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
@@ -240,6 +240,15 @@ def test_the_captions_are_right_and_decoding_goes_the_plain_way(run):
     assert [r["image"] for r in records] == [f"images/test{i}.png" for i in range(N["test"])]
     assert all(set(r) >= {"version", "reference", "text", "scores"} for r in records)
     assert run.inference().description.startswith("fp32 on the plain path")
+
+
+def test_a_captioner_that_is_right_loses_little_by_its_own_prefixes(run):
+    asked = with_evaluation(run, ["forcing_gap=true"])
+    scores = {s.name: s for s in evaluate(asked, "test", chosen_splits(run, "test", None)["test"]).scores}
+    assert scores["token accuracy, free"].value > 0.8
+    assert scores["accuracy gap"].value < 0.2
+    assert scores["nats per token, forced"].value == pytest.approx(scores["nats per token"].value, rel=1e-5)
+    assert scores["accuracy gap"].counts["sentences"] == N["test"]
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl"])

@@ -13,7 +13,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.tasks import seq2seq
+from heedful.tasks.generation import reference_scores
 from heedful.tasks.generation.generator import score_targets
 from heedful.text.specials import SPECIALS
 
@@ -76,14 +76,14 @@ def test_it_learns_to_copy_what_stands_before_the_separator(copier):
 @pytest.mark.parametrize("tokens", [1, 23, 10_000])
 def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monkeypatch, tokens):
     whole = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
-    monkeypatch.setattr(seq2seq, "TOKENS", tokens)
+    monkeypatch.setattr(reference_scores, "TOKENS", tokens)
     seen = []
 
     def observed(model, batch):
         seen.append(batch.inputs.layout.n_tokens)
         return score_targets(model, batch)
 
-    monkeypatch.setattr(seq2seq, "score_targets", observed)
+    monkeypatch.setattr(reference_scores, "score_targets", observed)
     again = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
     (one,), (two,) = ([s for s in scores if s.name == "perplexity"] for scores in (whole, again))
     assert one.value == pytest.approx(two.value, rel=1e-5)

@@ -3,7 +3,7 @@
 Items 45 and 46 of the lectures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
@@ -27,7 +27,12 @@ from heedful.models.language_model import LanguageModel
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.cross_entropy import NextToken
-from heedful.tasks.generation.generator import Generator
+from heedful.tasks.generation.generator import (
+    Generator,
+    TargetScores,
+    score_free_running,
+    score_targets,
+)
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
 
@@ -62,30 +67,22 @@ class Errors:
     loss: Float[Tensor, " length"]
 
 
-@torch.no_grad()
 def errors_with_gold_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
     """Predict every token from the correct tokens before it, as in training."""
-    batch = Batch.windows(rows.numpy())
-    assert isinstance(batch.inputs, Tokens)
-    logits = model.heads["token"](model(batch.inputs))
-    return _errors(logits.unflatten(0, (len(rows), -1)), rows[:, 1:])
+    return _errors(score_targets(model, Batch.windows(rows.numpy())))
 
 
-@torch.no_grad()
 def errors_with_own_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
     """Predict every token but the first from the tokens that the model itself found most probable."""
     generator = Generator(model)
-    logits, state, _ = generator.prefill(None, Tokens.of(rows[:, :1].tolist()))
-    outputs = [logits]
-    while len(outputs) < rows.shape[1] - 1:
-        logits, state, _ = generator.step(logits.argmax(-1), state, None)
-        outputs.append(logits)
-    return _errors(torch.stack(outputs, 1), rows[:, 1:])
+    with torch.no_grad():
+        prefix_output = generator.prefill(None, Tokens.of(rows[:, :1].tolist()))
+    return _errors(score_free_running(generator, prefix_output, rows[:, 1:].tolist()))
 
 
-def _errors(logits: Float[Tensor, "n t V"], targets: Int[Tensor, "n t"]) -> Errors:
-    loss = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-    return Errors((logits.argmax(-1) != targets).float().mean(0), loss.mean(0))
+def _errors(scores: Sequence[TargetScores]) -> Errors:
+    wrong = ~torch.stack([each.correct for each in scores])
+    return Errors(wrong.float().mean(0), -torch.stack([each.log_probs for each in scores]).mean(0))
 
 
 @measures("exposure", draw_rows=(draw_cyclic_sequences, draw_independent_sequences))

@@ -29,6 +29,7 @@ from heedful.models.captioner import CaptionerConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
+from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.text_generation import Captioner
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
@@ -51,8 +52,6 @@ from heedful.tasks.seq2seq import (
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    left_out_notes,
-    reference_likelihood,
     reference_record,
     references_of,
 )
@@ -137,7 +136,6 @@ class CaptioningRecipe(Seq2SeqRecipe):
     augmentation: Augmentation = Augmentation()
     tokenizer: schema.ComposingTokenization
     model: CaptionerConfig
-    objective: schema.TokenObjectiveConfig = schema.TokenObjectiveConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -343,13 +341,14 @@ class Captioning(Seq2SeqTask):
         return [*scores, *likelihoods], [*notes, *reference_notes(captions.texts, language)]
 
     def _likelihood(self, model: Model, images: Sequence[LazyImage], captions: EncodedTexts) -> list[Score]:
-        """Return the likelihood of every caption, given its image."""
+        """Return the likelihood of every caption given its image, and the forcing gap if asked for."""
         sequence_format = self.recipe.sequence_format
 
         def get_sources(indices: Sequence[int]) -> list[np.ndarray]:
             return [sequence_format.reader.pixels(images[i]).reshape(-1) for i in indices]
 
-        return reference_likelihood(model, sequence_format, get_sources, captions)
+        likelihoods = reference_likelihood(model, sequence_format, get_sources, captions)
+        return likelihoods + self.forcing_gap(model, get_sources, captions)
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

@@ -1,9 +1,10 @@
-"""Models as decoders use them, step by step, and the scores of finished texts in one forward pass."""
+"""Models as decoders use them, step by step, and scores of given texts: teacher forced, or free-running."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
@@ -88,12 +89,14 @@ class TargetScores:
 
     Args:
         log_probs: of each target token and of the end token, ``[T]``.
+        correct: whether no token is more probable.
         alignment: weights over the source, ``[L, H, T, S]``, or None if not requested: those that the
             pass itself used, as captured at its taps (`heedful.nn.taps`).
     """
 
     log_probs: Float[Tensor, " T"]
-    alignment: Float[Tensor, "L H T S"] | None
+    correct: Bool[Tensor, " T"]
+    alignment: Float[Tensor, "L H T S"] | None = None
 
 
 @torch.no_grad()
@@ -104,19 +107,61 @@ def score_targets(model: Model, batch: Batch, *, alignment: bool = False) -> lis
         hidden = model(batch.inputs, batch.source)
     head = model.heads["token"]
     chunks = zip(batch.picked(hidden).split(CHUNK), batch.targets.split(CHUNK), strict=True)
-    log_probs = torch.cat([_log_probs(head(part), targets) for part, targets in chunks])
+    scores = [_scores(head(part), targets) for part, targets in chunks]
     lengths = batch.n_answers
-    sequences = log_probs.split(list(lengths))
+    log_probs, correct = (torch.cat(parts).split(list(lengths)) for parts in zip(*scores, strict=True))
     if not taps:
-        return [TargetScores(p, None) for p in sequences]
+        return [TargetScores(p, c) for p, c in zip(log_probs, correct, strict=True)]
     assert batch.source is not None
     layers = torch.stack([activations[tap][-1] for tap in taps])
     sources = batch.source.layout.lengths
     return [
-        TargetScores(p, layers[:, i, :, :n, :s])
-        for i, (p, n, s) in enumerate(zip(sequences, lengths, sources, strict=True))
+        TargetScores(p, c, layers[:, i, :, :n, :s])
+        for i, (p, c, n, s) in enumerate(zip(log_probs, correct, lengths, sources, strict=True))
     ]
 
 
-def _log_probs(logits: Float[Tensor, "n V"], targets: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-    return logits.float().log_softmax(-1).gather(1, targets[:, None])[:, 0]
+@torch.no_grad()
+def score_free_running(
+    generator: Generator,
+    prefix_output: StepOutput,
+    targets: Sequence[Sequence[int]],
+    unread: Sequence[int] = (),
+) -> list[TargetScores]:
+    """Score targets while the model reads its own greedy choices, instead of the targets before each token.
+
+    At position t of a target, the model has read the prefix and its own t - 1 choices. Each choice is the
+    most probable token that is not in ``unread``, so the same positions are predicted as with teacher
+    forcing, even if the model would end earlier or go on.
+
+    Args:
+        generator: the step function of the model.
+        prefix_output: of the source, with what precedes each target.
+        targets: ids of each target, with its end token; not empty.
+        unread: tokens that are never read (special tokens).
+    """
+    logits, state, _ = prefix_output
+    lengths, running = [len(ids) for ids in targets], list(range(len(targets)))
+    never = torch.tensor(list(unread), dtype=torch.int64, device=logits.device)
+    log_probs = torch.zeros(len(targets), max(lengths, default=0), device=logits.device)
+    correct = torch.zeros_like(log_probs, dtype=torch.bool)
+    for position in range(log_probs.shape[1]):
+        wanted = torch.tensor([targets[i][position] for i in running], device=logits.device)
+        log_probs[running, position], correct[running, position] = _scores(logits, wanted)
+        kept = [k for k, i in enumerate(running) if lengths[i] > position + 1]
+        if not kept:
+            break
+        choices = logits.index_fill(1, never, float("-inf")).argmax(-1)
+        if len(kept) < len(running):
+            choices, state, running = choices[kept], state.keep(kept), [running[k] for k in kept]
+        logits, state, _ = generator.step(choices, state, None)
+    return [TargetScores(p[:n], c[:n]) for p, c, n in zip(log_probs, correct, lengths, strict=True)]
+
+
+def _scores(
+    logits: Float[Tensor, "n V"], targets: Int[Tensor, " n"]
+) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+    """Return the log-probability of each target, and whether it is the most probable token."""
+    rows = targets[:, None]
+    log_probs = logits.float().log_softmax(-1).gather(1, rows)[:, 0]
+    return log_probs, logits.gather(1, rows)[:, 0] >= logits.amax(-1)
