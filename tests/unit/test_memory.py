@@ -1,5 +1,6 @@
 """How much memory there is; what is freed stays; large pages are asked for unless the user decided."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.memory import keep_freed_memory, machine_memory
+from heedful.memory import collection_paused, keep_freed_memory, machine_memory
 
 KEEPS = """
 from pathlib import Path
@@ -126,3 +127,19 @@ def test_a_process_has_at_most_its_address_space_and_the_memory_of_the_machine(t
     code += "r.setrlimit(r.RLIMIT_AS, (1 << 30, r.RLIM_INFINITY)); print(m())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == 1 << 30
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collection_is_paused_and_never_searches_what_was_made_in_the_pause(enabled):
+    was_enabled, n_before = gc.isenabled(), gc.get_freeze_count()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with collection_paused():
+            assert not gc.isenabled()
+            kept: list[object] = []
+        assert gc.isenabled() is enabled
+        assert gc.get_freeze_count() > n_before
+        assert not any(each is kept for each in gc.get_objects())
+    finally:
+        gc.unfreeze()
+        (gc.enable if was_enabled else gc.disable)()

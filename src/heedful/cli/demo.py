@@ -11,6 +11,7 @@ import typer
 
 from heedful.cli.options import Device, Json
 from heedful.cli.output import json_result, log, result, terminal_width
+from heedful.memory import collection_paused
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train a small translator offline, then translate, score and show its attention."""
-    from heedful.runs.demo import QUICK_SENTENCES, compare, language_of
-    from heedful.runs.run import load
+    with collection_paused():
+        from heedful.runs.demo import QUICK_SENTENCES, compare, language_of
+        from heedful.runs.run import load
 
     to = language_of(language)
     folder = out or Path("runs") / f"demo-{to}{'-quick' if quick else ''}"

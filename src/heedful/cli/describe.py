@@ -8,6 +8,7 @@ import typer
 from heedful.cli.options import Json
 from heedful.cli.output import json_result, log, result
 from heedful.errors import escaped
+from heedful.memory import collection_paused
 
 if TYPE_CHECKING:
     from heedful.model_summary.summary import ModelSummary
@@ -40,17 +41,19 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update."""
-    from heedful.model_summary import summary
-    from heedful.model_summary.described_model import Extent
+    with collection_paused():
+        from heedful.model_summary import summary
+        from heedful.model_summary.described_model import Extent
 
     changes = overrides or []
     if time:
         extent = Extent(length, source_length, batch)
         model_description = summary.timed(what, extent, changes, device=device, log=log)
     else:
-        model_description = summary.describe(
-            what, length=length, source_length=source_length, tokens=batch, overrides=changes
-        )
+        with collection_paused():  # tensors without values import torch's compiler
+            model_description = summary.describe(
+                what, length=length, source_length=source_length, tokens=batch, overrides=changes
+            )
     if as_json:
         json_result(model_description.to_dict())
     elif sys.stdout.isatty():

@@ -15,6 +15,7 @@ from heedful.cli.options import Decoding, Device, Json
 from heedful.cli.output import json_result, log, result, terminal_width, whole_file
 from heedful.errors import RequestError
 from heedful.files import json_text
+from heedful.memory import collection_paused
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
@@ -253,8 +254,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run on test data; scores are printed with the signatures needed to compare them."""
-    from heedful.runs.evaluate import with_evaluation
-    from heedful.runs.run import load
+    with collection_paused():
+        from heedful.runs.evaluate import with_evaluation
+        from heedful.runs.run import load
 
     sources.files()  # refuse several data options before the run is loaded
     alignment_options.check(decoding, extent)

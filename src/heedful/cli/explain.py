@@ -18,6 +18,7 @@ from heedful.cli.output import check_out, log, one_line, result, result_in_piece
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
+from heedful.memory import collection_paused
 
 if TYPE_CHECKING:
     from heedful.explain.alignment.word_alignment import HeadChoice
@@ -221,7 +222,8 @@ def explain(
 ) -> None:
     """Show the attention of a run while it answers an input; layers and heads are counted from 1."""
     memory, exact = form.check(attention.views)
-    from heedful.runs.run import load
+    with collection_paused():
+        from heedful.runs.run import load
 
     explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:

@@ -16,6 +16,7 @@ from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_
 from heedful.cli.output import json_result, log, one_line, result, write_result
 from heedful.cli.tables import TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
+from heedful.memory import collection_paused
 from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
 
@@ -278,7 +279,8 @@ def predict(
     source = inputs.source(run)
     if plain.whole:
         source = source.as_one_line()
-    from heedful.runs.run import load, streaming
+    with collection_paused():
+        from heedful.runs.run import load, streaming
 
     loaded_run = load(run, device=device)
     predictor = task.predictor(loaded_run, precision)

@@ -8,6 +8,7 @@ import typer
 from heedful.cli.options import Device, complete_recipe
 from heedful.cli.output import OutputClosedError, json_result, log, result
 from heedful.errors import RequestError
+from heedful.memory import collection_paused
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def train(
             raise RequestError(
                 f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
             )
-        from heedful.runs.reading import saved_recipe
+        with collection_paused():
+            from heedful.runs.reading import saved_recipe
 
         settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
@@ -70,7 +72,8 @@ def train(
             )
         if not (resume or print_recipe):  # a resumed run may have all its data
             check_before_imports(recipe, overrides or [])
-        from heedful.runs.reading import read_recipe
+        with collection_paused():
+            from heedful.runs.reading import read_recipe
 
         settings, _ = read_recipe(recipe, overrides or [])
         folder = out or Path("runs") / Path(recipe).stem
@@ -84,8 +87,9 @@ def train_into(
     folder: Path, recipe: "Recipe", *, resume: bool, device: str, tensorboard: bool, as_json: bool
 ) -> None:
     """Train with progress display, then report the result and follow-up commands."""
-    from heedful.runs.train import train_run
-    from heedful.training.callbacks import ContentionNotice, JsonLines, LossNotice, Progress, TensorBoard
+    with collection_paused():
+        from heedful.runs.train import train_run
+        from heedful.training.callbacks import ContentionNotice, JsonLines, LossNotice, Progress, TensorBoard
 
     trained = train_run(
         recipe,
