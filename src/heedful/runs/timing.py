@@ -171,7 +171,7 @@ def time_updates(
         choose_fast_path(recipe, module, data, torch_device, log)
         part = "" if stride == 1 else f", on 1 in {stride} of their rows: whole ones would take too long"
         log(f"timing updates{part}")
-        seconds = list(_timed(work, torch_device))
+        seconds = [trial.of_whole(*timed) for timed in _timed(work, torch_device)]
     return Timing(
         device=torch_device.type,
         precision=module.precision,
@@ -206,6 +206,8 @@ class _Trial:
         self.order = cycle(updates)
         self.tokens: list[int] = []
         """Target tokens of the whole updates."""
+        self.fixed = 0.0
+        """Seconds of an update on one row, mostly those of the optimizer."""
 
     def work(self, stride: int) -> Callable[[], float]:
         """Return a function that makes an update, with an optimizer of its own.
@@ -229,14 +231,27 @@ class _Trial:
     def estimated_seconds(self, n_rows: int) -> float:
         """Return about how long a whole update takes, by updates on few of its ``n_rows`` rows."""
         stride = n_rows
-        self.work(stride)()  # imports what optimizers need
+        self.fixed, _ = self._seconds(stride)
         while True:
-            work, start = self.work(stride), time.perf_counter()
-            ratio = work()
-            seconds = time.perf_counter() - start
-            if stride == 1 or seconds > LONG_ENOUGH:
-                return seconds * ratio
             stride = max(1, stride // 4)
+            seconds, ratio = self._seconds(stride)
+            if stride == 1 or seconds - self.fixed > LONG_ENOUGH:
+                return self.of_whole(seconds, ratio)
+
+    def _seconds(self, stride: int) -> tuple[float, float]:
+        """Return the seconds of an update, made for the second time, and what it returns.
+
+        The first one imports what optimizers need and prepares products of new sizes.
+        """
+        work = self.work(stride)
+        work()
+        start = time.perf_counter()
+        ratio = work()
+        return time.perf_counter() - start, ratio
+
+    def of_whole(self, seconds: float, ratio: float) -> float:
+        """Estimate the seconds of a whole update from those of a part with 1 / ``ratio`` of its tokens."""
+        return seconds if ratio == 1 else self.fixed + max(0.0, seconds - self.fixed) * ratio
 
     @staticmethod
     def row_stride(seconds: float, n_rows: int) -> int:
@@ -266,17 +281,17 @@ def _synthetic_data(
     return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
 
 
-def _timed(work: Callable[[], float], device: torch.device) -> Iterator[float]:
-    """Call ``work`` `WARM_UP` times, then repeatedly, yielding the seconds of each call times its result."""
+def _timed(work: Callable[[], float], device: torch.device) -> Iterator[tuple[float, float]]:
+    """Call ``work`` `WARM_UP` times, then repeatedly, yielding the seconds of each call and its result."""
     for _ in range(WARM_UP):
         work()
     loop_start, n = time.perf_counter(), 0
     while n < FEWEST or time.perf_counter() - loop_start < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()
-        factor = work()
+        ratio = work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        yield (time.perf_counter() - start) * factor
+        yield time.perf_counter() - start, ratio
         n += 1
 
 
