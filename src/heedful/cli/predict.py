@@ -36,8 +36,8 @@ class Inputs:
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv); JSON lines "
-            "(.jsonl); or images and folders of images. - reads standard input.",
+            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv, .parquet); JSON "
+            "lines (.jsonl); or images and folders of images. - reads standard input.",
             show_default=False,
         ),
     ] = None
@@ -89,6 +89,13 @@ class Inputs:
         return self.only_file is not None and is_table(self.only_file)
 
     @property
+    def is_parquet(self) -> bool:
+        """Whether the file is a Parquet file, whose rows are read as JSON lines."""
+        from heedful.data.parquet import is_parquet
+
+        return self.only_file is not None and is_parquet(self.only_file)
+
+    @property
     def structured(self) -> bool:
         """Whether answers are JSON lines, and inputs too, except tables."""
         return self.jsonl or (self.only_file or "").endswith((".jsonl", ".jsonl.gz"))
@@ -113,13 +120,13 @@ class Inputs:
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
-        if self.column and not (self.is_table or self.structured):
-            raise RequestError("--column requires a table (.csv, .tsv) or JSON lines")
+        if self.column and not (self.is_table or self.is_parquet or self.structured):
+            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
         if file is None or (reads_images and file.lower().endswith(SUFFIXES)):
             return iter([Input({input_format.keys[0]: path}) for path in _image_paths(self.files)])
         if self.is_table and not whole:
             return table_inputs(file, input_format, run.recipe.data.train)
-        return input_format.read(source, structured=self.structured)
+        return input_format.read(source, structured=self.structured or self.is_parquet)
 
 
 def _image_paths(files: Sequence[str]) -> Iterator[str]:
@@ -257,6 +264,8 @@ def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Pat
         raise RequestError("--n-best and --alignment require --jsonl, without --out")
     if (plain.stream or plain.whole) and inputs.structured:
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
+    if plain.whole and inputs.is_parquet:
+        raise RequestError("--whole: not supported for .parquet, which has rows; remove it")
     if plain.stream and out:
         raise RequestError("--stream is not supported with --out; remove one of them")
 

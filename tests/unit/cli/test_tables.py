@@ -1,8 +1,10 @@
 """Tables in and out of `predict`: which fields are read, and what pandas reads of the output."""
 
+import datetime
 import gzip
 import json
 import math
+import re
 
 import pandas
 import pytest
@@ -36,6 +38,46 @@ def reviews(make_run, classifier, tmp_path):
     data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}
     rows = [{"text": x, "label": x} for x in "ab"]
     return make_run(tmp_path / "reviews", {**classifier, "data": data}, rows)
+
+
+@pytest.mark.parametrize("text", ["review", "text", "body"])
+def test_parquet_is_read_as_other_tables(reviews, tmp_path, text):
+    day, image = datetime.date(2020, 5, 17), b"\x89PNG"
+    columns = {text: ["a, b", "b\n\u2028ä"], "day": day, "image": [{"bytes": image}] * 2, "n": [3, None]}
+    pandas.DataFrame(columns).to_parquet(tmp_path / "in.parquet")
+    chosen = ["--column", "body"] if text == "body" else []
+    expected = labels(reviews, *columns[text])
+    done = predict(reviews, tmp_path / "in.parquet", *chosen)
+    assert done.stdout.splitlines() == expected
+    out = tmp_path / "out.jsonl"
+    predict(reviews, tmp_path / "in.parquet", *chosen, "--out", out)
+    *lines, _ = out.read_text(encoding="utf-8").split("\n")
+    records = [json.loads(line) for line in lines]
+    kept = [(record[text], record["day"], record["n"], record["prediction"]) for record in records]
+    rows = zip(columns[text], (3, None), expected, strict=True)
+    assert kept == [(value, "2020-05-17", n, label) for value, n, label in rows]
+    assert all("image" not in record for record in records)
+    *lines, rest = predict(reviews, tmp_path / "in.parquet", *chosen, "--jsonl").stdout.split("\n")
+    assert [json.loads(line)["text"] for line in lines] == expected
+    assert not rest
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ({"y": ["a"]}, [], 'in.parquet:1: expected an object with a string under "'),
+        ({"text": ["a"]}, ["--whole"], "--whole: not supported for .parquet, which has rows"),
+        (b"PAR1 but no table", [], "in.parquet: cannot be read as Parquet: "),
+    ],
+)
+def test_what_no_parquet_can_be_is_refused(letters, tmp_path, content, options, message):
+    if isinstance(content, bytes):
+        (tmp_path / "in.parquet").write_bytes(content)
+    else:
+        pandas.DataFrame(content).to_parquet(tmp_path / "in.parquet")
+    done = CliRunner().invoke(app, ["predict", str(letters), str(tmp_path / "in.parquet"), *options])
+    assert isinstance(done.exception, RequestError)
+    assert re.search(message, str(done.exception))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +147,12 @@ def test_the_user_names_a_column(letters, tmp_path):
             ["--column", "y"],
             'in.jsonl:1: expected an object with a string under "y"',
         ),
-        ("in.txt", "a\n", ["--column", "x"], r"--column requires a table \(.csv, .tsv\) or JSON lines"),
+        (
+            "in.txt",
+            "a\n",
+            ["--column", "x"],
+            r"--column requires a table \(.csv, .tsv, .parquet\) or JSON lines",
+        ),
         (
             "in.csv",
             "x,prediction\na,b\n",
