@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -284,37 +285,37 @@ def predict(
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
     _check_formats(inputs, task, plain, out)
-    table = None if out is None else TableWriter(out)
-    source = inputs.source(run)
-    if plain.whole:
-        source = source.as_one_line()
-    with collection_paused():
-        from heedful.runs.run import load, streaming
+    with nullcontext() if out is None else TableWriter(out) as table:
+        source = inputs.source(run)
+        if plain.whole:
+            source = source.as_one_line()
+        with collection_paused():
+            from heedful.runs.run import load, streaming
 
-    loaded_run = load(run, device=device)
-    predictor = task.predictor(loaded_run, precision)
-    parsed = inputs.read(source, loaded_run, whole=plain.whole)
-    if plain.stream:
-        answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
-    else:
-        answers = _answers(loaded_run, predictor, source.blocks(parsed))
-    columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
-    n, failed, notes = 0, 0, NoteLog()
-    for parsed_input, prediction in answers:
-        if table is not None:
-            table.add(parsed_input.record, prediction)
-        elif inputs.structured:
-            json_result(_answer_record(parsed_input, prediction, columns))
+        loaded_run = load(run, device=device)
+        predictor = task.predictor(loaded_run, precision)
+        parsed = inputs.read(source, loaded_run, whole=plain.whole)
+        if plain.stream:
+            answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
         else:
-            result("" if plain.stream else one_line(prediction.text))
-        n, failed = n + 1, failed + bool(prediction.error)
-        notes.add(prediction, parsed_input.values.get(loaded_run.task.columns.inputs[0]))
-    notes.summarize()
-    if table is not None:
-        table.write()
-        log(f"{table.path}: {n:,} rows")
-    if failed:
-        raise WorkError(f"{failed} of {n} inputs could not be read")
+            answers = _answers(loaded_run, predictor, source.blocks(parsed))
+        columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
+        n, failed, notes = 0, 0, NoteLog()
+        for parsed_input, prediction in answers:
+            if table is not None:
+                table.add(parsed_input.record, prediction)
+            elif inputs.structured:
+                json_result(_answer_record(parsed_input, prediction, columns))
+            else:
+                result("" if plain.stream else one_line(prediction.text))
+            n, failed = n + 1, failed + bool(prediction.error)
+            notes.add(prediction, parsed_input.values.get(loaded_run.task.columns.inputs[0]))
+        notes.summarize()
+        if table is not None:
+            table.write()
+            log(f"{table.path}: {n:,} rows")
+        if failed:
+            raise WorkError(f"{failed} of {n} inputs could not be read")
 
 
 def _answers(

@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import re
+import weakref
 
 import pandas
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import heedful
+from heedful.cli import tables
 from heedful.cli.inputs import InputFormat, Source
 from heedful.cli.main import app
 from heedful.cli.tables import TableWriter, table_inputs
@@ -255,21 +257,42 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 @given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4))
 def test_pandas_reads_what_was_written(tmp_path_factory, suffix, rows):
-    writer = TableWriter(tmp_path_factory.mktemp("table") / f"out{suffix}")
-    for x, y, predicted in rows:
-        writer.add({"x": x, "y": y}, Prediction(predicted))
-    writer.write()
+    with TableWriter(tmp_path_factory.mktemp("table") / f"out{suffix}") as writer:
+        for x, y, predicted in rows:
+            writer.add({"x": x, "y": y}, Prediction(predicted))
+        writer.write()
     separator = "\t" if suffix == ".tsv" else ","
     read = pandas.read_csv(writer.path, sep=separator, dtype=str, keep_default_na=False, lineterminator="\n")
     assert list(read.itertuples(index=False, name=None)) == rows
     assert list(read) == ["x", "y", "prediction"]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_records_are_not_kept_in_memory(tmp_path, suffix, monkeypatch):
+    class Value(list):
+        """A list that can be referred to weakly."""
+
+    def written(name):
+        with TableWriter(tmp_path / f"{name}{suffix}") as writer:
+            values = [Value(["\u2028\r\n\ud800", n]) for n in range(5)]
+            kept = [weakref.ref(value) for value in values]
+            for n, value in enumerate(values):
+                writer.add({"x": value, f"y{n}": 1e-300}, Prediction("p"))
+            del value, values
+            assert not any(reference() for reference in kept)
+            writer.write()
+        return writer.path.read_bytes()
+
+    in_memory = written("a")
+    monkeypatch.setattr(tables, "IN_MEMORY", 1)  # now in a file
+    assert written("b") == in_memory
+
+
 def test_values_that_are_not_texts_are_written_as_json(tmp_path):
-    writer = TableWriter(tmp_path / "out.csv")
-    writer.add({"x": [1, "a"], "y": None, "z": True}, Prediction("p"))
-    writer.add({"w": "\ud800"}, Prediction("q"))
-    writer.write()
+    with TableWriter(tmp_path / "out.csv") as writer:
+        writer.add({"x": [1, "a"], "y": None, "z": True}, Prediction("p"))
+        writer.add({"w": "\ud800"}, Prediction("q"))
+        writer.write()
     assert (tmp_path / "out.csv").read_text("utf-8") == (
         'x,y,z,w,prediction\n"[1, ""a""]",,true,,p\n,,,\\ud800,q\n'
     )
