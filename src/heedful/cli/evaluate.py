@@ -52,7 +52,7 @@ class Sources:
         typer.Option(
             metavar="FILE",
             help="Score a classifier, tagger, captioner etc. on this table instead: in the recipe's format, "
-            "with column names in the first line, or as JSON lines.",
+            "with column names in the first line, as JSON lines, or as Parquet.",
         ),
     ] = None
     folder: Annotated[

@@ -53,13 +53,18 @@ class Source:
     def of(cls, file: str) -> "Source":
         """Open a file, or standard input if `file` is ``-``; at a terminal each line is its own block.
 
+        Rows of a Parquet file are JSON lines.
+
         Raises:
             RequestError: the file does not exist, or standard input is closed.
         """
         if file != "-":
             from heedful.data.lines import find, raw_lines
+            from heedful.data.parquet import is_parquet, parquet_lines
 
             located = find(file, Path())
+            if is_parquet(file):
+                return cls(located.name, parquet_lines(located.path))
             return cls(located.name, raw_lines(located))
         if sys.stdin is None:
             raise RequestError("standard input is closed: expected input to read")

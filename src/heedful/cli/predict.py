@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,8 +36,8 @@ class Inputs:
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv); JSON lines "
-            "(.jsonl); or images and folders of images. - reads standard input.",
+            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv, .parquet); JSON "
+            "lines (.jsonl); or images and folders of images. - reads standard input.",
             show_default=False,
         ),
     ] = None
@@ -88,6 +89,13 @@ class Inputs:
         return self.only_file is not None and is_table(self.only_file)
 
     @property
+    def is_parquet(self) -> bool:
+        """Whether the file is a Parquet file, whose rows are read as JSON lines."""
+        from heedful.data.parquet import is_parquet
+
+        return self.only_file is not None and is_parquet(self.only_file)
+
+    @property
     def structured(self) -> bool:
         """Whether answers are JSON lines, and inputs too, except tables."""
         return self.jsonl or (self.only_file or "").endswith((".jsonl", ".jsonl.gz"))
@@ -112,13 +120,13 @@ class Inputs:
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
-        if self.column and not (self.is_table or self.structured):
-            raise RequestError("--column requires a table (.csv, .tsv) or JSON lines")
+        if self.column and not (self.is_table or self.is_parquet or self.structured):
+            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
         if file is None or (reads_images and file.lower().endswith(SUFFIXES)):
             return iter([Input({input_format.keys[0]: path}) for path in _image_paths(self.files)])
         if self.is_table and not whole:
             return table_inputs(file, input_format, run.recipe.data.train)
-        return input_format.read(source, structured=self.structured)
+        return input_format.read(source, structured=self.structured or self.is_parquet)
 
 
 def _image_paths(files: Sequence[str]) -> Iterator[str]:
@@ -256,6 +264,8 @@ def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Pat
         raise RequestError("--n-best and --alignment require --jsonl, without --out")
     if (plain.stream or plain.whole) and inputs.structured:
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
+    if plain.whole and inputs.is_parquet:
+        raise RequestError("--whole: not supported for .parquet, which has rows; remove it")
     if plain.stream and out:
         raise RequestError("--stream is not supported with --out; remove one of them")
 
@@ -274,36 +284,36 @@ def predict(
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
     _check_formats(inputs, task, plain, out)
-    table = None if out is None else TableWriter(out)
-    source = inputs.source(run)
-    if plain.whole:
-        source = source.as_one_line()
-    from heedful.runs.run import load, streaming
+    with nullcontext() if out is None else TableWriter(out) as table:
+        source = inputs.source(run)
+        if plain.whole:
+            source = source.as_one_line()
+        from heedful.runs.run import load, streaming
 
-    loaded_run = load(run, device=device)
-    predictor = task.predictor(loaded_run, precision)
-    parsed = inputs.read(source, loaded_run, whole=plain.whole)
-    if plain.stream:
-        answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
-    else:
-        answers = _answers(loaded_run, predictor, source.blocks(parsed))
-    columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
-    n, failed, notes = 0, 0, NoteLog()
-    for parsed_input, prediction in answers:
-        if table is not None:
-            table.add(parsed_input.record, prediction)
-        elif inputs.structured:
-            json_result(_answer_record(parsed_input, prediction, columns))
+        loaded_run = load(run, device=device)
+        predictor = task.predictor(loaded_run, precision)
+        parsed = inputs.read(source, loaded_run, whole=plain.whole)
+        if plain.stream:
+            answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
         else:
-            result("" if plain.stream else one_line(prediction.text))
-        n, failed = n + 1, failed + bool(prediction.error)
-        notes.add(prediction, parsed_input.values.get(loaded_run.task.columns.inputs[0]))
-    notes.summarize()
-    if table is not None:
-        table.write()
-        log(f"{table.path}: {n:,} rows")
-    if failed:
-        raise WorkError(f"{failed} of {n} inputs could not be read")
+            answers = _answers(loaded_run, predictor, source.blocks(parsed))
+        columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
+        n, failed, notes = 0, 0, NoteLog()
+        for parsed_input, prediction in answers:
+            if table is not None:
+                table.add(parsed_input.record, prediction)
+            elif inputs.structured:
+                json_result(_answer_record(parsed_input, prediction, columns))
+            else:
+                result("" if plain.stream else one_line(prediction.text))
+            n, failed = n + 1, failed + bool(prediction.error)
+            notes.add(prediction, parsed_input.values.get(loaded_run.task.columns.inputs[0]))
+        notes.summarize()
+        if table is not None:
+            table.write()
+            log(f"{table.path}: {n:,} rows")
+        if failed:
+            raise WorkError(f"{failed} of {n} inputs could not be read")
 
 
 def _answers(

@@ -1,9 +1,13 @@
 """Tables of ``heedful predict``: inputs from CSV and TSV files, and predictions beside their inputs."""
 
 import csv
+import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
 
 from heedful.cli.inputs import Input, InputFormat
@@ -24,6 +28,9 @@ OUTPUTS = (".csv", ".tsv", ".jsonl")
 """Suffixes of files for predictions."""
 
 PREDICTION = "prediction"
+
+IN_MEMORY = 1 << 26
+"""Number of bytes of predictions from which they are kept in a temporary file until they are written."""
 
 
 def is_table(file: str) -> bool:
@@ -112,17 +119,24 @@ class _RecordReader:
 # Writing ----------------------------------------------------------------------------------------------------
 
 
-class TableWriter:
+class TableWriter(ExitStack):
     """Collects the records of a table and writes it: the fields of the inputs, then the predictions.
+
+    As a context manager it removes its temporary file at the end.
 
     Args:
         path: a file named ``.csv``, ``.tsv`` or ``.jsonl``.
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         check_out(path, OUTPUTS)
         self.path = path
-        self._records: list[JsonObject] = []
+        self._is_jsonl = path.suffix.lower() == ".jsonl"
+        # Lines of JSON: the header of a table is only known after the last record.
+        self._records = self.enter_context(
+            SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8", newline="\n")  # noqa: SIM115
+        )
         # Names in order; some inputs may lack fields of others, and errors have no probabilities.
         self._own_names: dict[str, None] = {}
         self._predicted_names: dict[str, None] = {}
@@ -147,19 +161,21 @@ class TableWriter:
                 f"--out {self.path}: the input has a field {clashes[0]!r}, which is a column of the output; "
                 "rename it"
             )
-        self._records.append({**own, **predicted})
+        self._records.write(json_text({**own, **predicted}, allow_nan=not self._is_jsonl) + "\n")
 
     def write(self) -> None:
         """Write the file; an existing one is replaced once the new one is complete."""
+        self._records.seek(0)
         with whole_file(self.path) as file:
-            if self.path.suffix.lower() == ".jsonl":
-                file.writelines(json_text(record, allow_nan=False) + "\n" for record in self._records)
+            if self._is_jsonl:
+                shutil.copyfileobj(self._records, file)
                 return
             names = [*self._own_names, *self._predicted_names]
             separator = "\t" if self.path.suffix.lower() == ".tsv" else ","
             table = csv.writer(file, delimiter=separator, lineterminator="\n")
             table.writerow(names)
-            table.writerows([_cell(record.get(name)) for name in names] for record in self._records)
+            records = map(json.loads, self._records)
+            table.writerows([_cell(record.get(name)) for name in names] for record in records)
 
 
 def _cell(value: object) -> str:

@@ -12,6 +12,7 @@ from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.folders import CaptionedFolderSource, FolderSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
+from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.text import SEPARATORS, FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
 
@@ -158,7 +159,7 @@ def _after_skipped(groups: Iterator[T], config: Source) -> Iterator[T]:
         raise DataError(f"skip: {config.skip} leaves no rows: there are only {n_skipped:,} {unit}")
 
 
-UserTable = TsvSource | JsonlSource | ConllSource | SquadSource
+UserTable = TsvSource | JsonlSource | ConllSource | SquadSource | DatasetsSource
 """The sources that can read a user's file."""
 
 SPREADSHEET_SEPARATORS = (",", ";")
@@ -172,7 +173,7 @@ class HeaderError(DataError):
 def user_table(
     path: Path, columns: Sequence[str], like: object = None, names: Mapping[str, str] | None = None
 ) -> UserTable:
-    """Return the source for a user's file: JSON lines, or a table whose header names the columns.
+    """Return the source for a user's file: JSON lines, Parquet, or a table whose header names the columns.
 
     Fields are found by the names that ``like`` gives to the columns, if the file has them, or else by the
     columns' own names.
@@ -181,21 +182,25 @@ def user_table(
         path: the file.
         columns: the required columns.
         like: the source of the run's data. If it is a `ConllSource` or `SquadSource`, the file has the same
-            format, unless it is JSON lines. If it is a `TsvSource`, these are tried in order: its separator
-            with a header that names the columns; tabs, then commas and semicolons with quotes, with such a
-            header (tabs last if the file is named ``.csv``); its own format.
+            format, unless it is JSON lines or Parquet. If it is a `TsvSource`, these are tried in order: its
+            separator with a header that names the columns; tabs, then commas and semicolons with quotes, with
+            such a header (tabs last if the file is named ``.csv``); its own format.
         names: the field of each column, if the user names it.
 
     Raises:
         HeaderError: if the first line of the file does not name the columns.
+        DataError: if a Parquet file does not have the fields, or cannot be read.
     """
     names = names or {}
     is_jsonl = path.name.removesuffix(".gz").endswith(".jsonl")
-    if isinstance(like, ConllSource | SquadSource) and not is_jsonl and not names:
+    has_fields = is_jsonl or is_parquet(path.name)
+    if isinstance(like, ConllSource | SquadSource) and not has_fields and not names:
         return like.model_copy(update={"paths": str(path.resolve()), "skip": 0, "limit": None})
     namings = [{**naming, **names} for naming in (field_names(like), {column: column for column in columns})]
     complete = [naming for naming in namings if naming.keys() >= {*columns}]
     by_name = [{column: naming[column] for column in columns} for naming in complete]
+    if is_parquet(path.name):
+        return parquet_source(path, by_name)
     return _json_lines(path, by_name, like) if is_jsonl else _header_table(path, by_name, like, names)
 
 

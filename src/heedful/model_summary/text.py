@@ -63,12 +63,15 @@ def timing(summary: "ModelSummary") -> list[str]:
     compiled = ", compiled" if measured.compiled else ""
     speed = measured.tokens_per_second * summary.training_flops_per_token / 1e9
     data = "of its own data" if measured.own_data else "made up"
+    rows = "" if measured.row_stride == 1 else f"1 in {measured.row_stride} rows of "
     lines = [
-        f"measured by {measured.updates_timed} updates of {measured.tokens:,} target tokens, {data}, on "
-        f"{measured.device} in {measured.precision}{compiled}, threads: {measured.threads}",
+        f"measured by {rows}{measured.updates_timed} updates of {measured.tokens:,} target tokens, {data}, "
+        f"on {measured.device} in {measured.precision}{compiled}, threads: {measured.threads}",
         f"  an update    {measured.seconds:.3g} s, {measured.tokens_per_second:,.0f} target tokens/s, about "
         f"{speed:,.0f} GFLOP/s",
     ]
+    if rows:
+        lines.append("  cut short: whole updates are too slow to time; an update is estimated by its tokens")
     if measured.training_seconds is not None:
         total = timedelta(seconds=round(measured.training_seconds))
         reason = "max_minutes"

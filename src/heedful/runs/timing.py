@@ -3,8 +3,11 @@
 No formula predicts either within a few percent for every chip and model, and a few updates take seconds. They
 use the code of ``heedful train``, and their weights are discarded. The data are those of the recipe, since
 their vocabulary and lengths determine both; or random tokens if there are no data, or sizes are given.
+
+Updates take about half a minute at most: of slow ones, only every n-th row is used.
 """
 
+import math
 import statistics
 import sys
 import tempfile
@@ -32,6 +35,7 @@ from heedful.runs.train import choose_fast_path, new_module
 from heedful.runs.warm_start import rate_shares
 from heedful.tasks.base import PreparedData
 from heedful.tasks.registry import task_for
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import PlannedData, update_weights
 from heedful.typing import JsonObject
@@ -42,6 +46,12 @@ FEWEST, SECONDS = 3, 3.0
 
 ENOUGH, PATIENCE = 20, 12.0
 """Number of slow updates to time, if they take at most so many seconds: the speed of a machine varies."""
+
+LIMIT = 30.0
+"""Number of seconds that the fewest updates may take together, timed or not, without compilation."""
+
+LONG_ENOUGH = 1.0
+"""Number of seconds of an update from whose time that of a whole one is estimated."""
 
 RATE = 1e-6
 """Learning rate: the weights do not matter, but they should stay finite."""
@@ -57,10 +67,12 @@ class Timing:
         tokens: mean number of target tokens of an update.
         seconds: median time of an update.
         updates_timed: number of timed updates.
+        row_stride: n, if only every n-th row of these was used, and their times were scaled by the tokens; 1:
+            all rows.
         memory: peak of the bytes of model, optimizer and updates, without Python and torch themselves; None
-            if the system does not report it.
+            if the system does not report it, or only a part of the rows was used.
         process: peak of the bytes of the whole process, with Python, torch and compilation, without the
-            memory of a GPU.
+            memory of a GPU; None likewise.
         max_updates: as in the recipe.
         max_epochs: likewise; the number of updates of an epoch depends on the data.
         max_minutes: likewise.
@@ -74,6 +86,7 @@ class Timing:
     tokens: int
     seconds: float
     updates_timed: int
+    row_stride: int
     memory: int | None
     process: int | None
     max_updates: int | None
@@ -143,37 +156,110 @@ def time_updates(
     else:
         data = prepared.task.training_data(prepared)
         updates = data.epoch(0)
-        rehearse(module, data, settings.accumulate, torch_device, partial(too_wide, recipe, prepared.longest))
-    optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
-    order, tokens = cycle(updates), list[int]()
-    last = settings.max_updates or 1  # with scheduled sampling, the slowest update
+    log("estimating the time of an update")
+    n_rows = sum(map(len, updates)) // len(updates)
     with tempfile.TemporaryDirectory() as run:
-
-        def work() -> None:
-            rows = next(order)
-            update_weights(
-                module, optimizer, data, settings, rows.tolist(), epoch=0, update=last, lr=RATE, run=Path(run)
-            )
-            tokens.append(_target_tokens(data.lengths[rows]))
-
+        trial = _Trial(recipe, module, data, updates, Path(run))
+        stride = trial.row_stride(trial.estimated_seconds(n_rows), n_rows)
+        if stride == 1 and prepared is not None:
+            message_for = partial(too_wide, recipe, prepared.longest)
+            rehearse(module, data, settings.accumulate, torch_device, message_for)
+        work = trial.work(stride)
         for _ in range(WARM_UP):
             work()
-        memory = peak.read()  # before compilation, whose memory is not the update's
+        memory = peak.read() if stride == 1 else None  # before compilation, whose memory is not the update's
         choose_fast_path(recipe, module, data, torch_device, log)
-        seconds = list(_timed(work, torch_device))
+        part = "" if stride == 1 else f", on 1 in {stride} of their rows: whole ones would take too long"
+        log(f"timing updates{part}")
+        seconds = [trial.of_whole(*timed) for timed in _timed(work, torch_device)]
     return Timing(
         device=torch_device.type,
         precision=module.precision,
         threads=torch.get_num_threads(),
         compiled=module.compiled,
         own_data=prepared is not None,
-        tokens=round(statistics.mean(tokens[-len(seconds) :])),
+        tokens=round(statistics.mean(trial.tokens[-len(seconds) :])),
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
+        row_stride=stride,
         memory=memory,
-        process=peak.of_process(),
+        process=peak.of_process() if stride == 1 else None,
         **settings.model_dump(include={"max_updates", "max_epochs", "max_minutes"}),
     )
+
+
+class _Trial:
+    """Updates as in training, whole or on every n-th of their rows, where n is the ``stride``.
+
+    Args:
+        recipe: the recipe.
+        module: the model and its loss; the updates change its weights.
+        data: the data.
+        updates: the samples of each update, which are used one after another, again and again.
+        run: a folder for what a diverged update writes.
+    """
+
+    def __init__(
+        self, recipe: Recipe, module: ModelWithLoss, data: PlannedData, updates: Sequence[Samples], run: Path
+    ) -> None:
+        self.recipe, self.module, self.data, self.run = recipe, module, data, run
+        self.order = cycle(updates)
+        self.tokens: list[int] = []
+        """Target tokens of the whole updates."""
+        self.fixed = 0.0
+        """Seconds of an update on one row, mostly those of the optimizer."""
+
+    def work(self, stride: int) -> Callable[[], float]:
+        """Return a function that makes an update, with an optimizer of its own.
+
+        It returns the ratio of the target tokens of the whole update to those used.
+        """
+        model, settings = self.module.model, self.recipe.training
+        optimizer = build_optimizer(self.recipe.optimizer, model, rate_shares(self.recipe, model))
+
+        last = settings.max_updates or 1  # with scheduled sampling, the slowest update
+
+        def update() -> float:
+            rows = next(self.order)
+            used = rows[::stride].tolist()
+            update_weights(
+                self.module, optimizer, self.data, settings, used, epoch=0, update=last, lr=RATE, run=self.run
+            )
+            self.tokens.append(_target_tokens(self.data.lengths[rows]))
+            return self.tokens[-1] / _target_tokens(self.data.lengths[used])
+
+        return update
+
+    def estimated_seconds(self, n_rows: int) -> float:
+        """Return about how long a whole update takes, by updates on few of its ``n_rows`` rows."""
+        stride = n_rows
+        self.fixed, _ = self._seconds(stride)
+        while True:
+            stride = max(1, stride // 4)
+            seconds, ratio = self._seconds(stride)
+            if stride == 1 or seconds - self.fixed > LONG_ENOUGH:
+                return self.of_whole(seconds, ratio)
+
+    def _seconds(self, stride: int) -> tuple[float, float]:
+        """Return the seconds of an update, made for the second time, and what it returns.
+
+        The first one imports what optimizers need and prepares products of new sizes.
+        """
+        work = self.work(stride)
+        work()
+        start = time.perf_counter()
+        ratio = work()
+        return time.perf_counter() - start, ratio
+
+    def of_whole(self, seconds: float, ratio: float) -> float:
+        """Estimate the seconds of a whole update from those of a part with 1 / ``ratio`` of its tokens."""
+        return seconds if ratio == 1 else self.fixed + max(0.0, seconds - self.fixed) * ratio
+
+    @staticmethod
+    def row_stride(seconds: float, n_rows: int) -> int:
+        """Return the smallest stride of updates that take `LIMIT` together; a whole one takes ``seconds``."""
+        n_updates = 1 + 2 * WARM_UP + FEWEST  # the widest micro-batch may be a whole one too
+        return max(1, min(math.ceil(seconds * n_updates / LIMIT), n_rows))
 
 
 def _target_tokens(lengths: Lengths) -> int:
@@ -197,17 +283,17 @@ def _synthetic_data(
     return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
 
 
-def _timed(work: Callable[[], object], device: torch.device) -> Iterator[float]:
-    """Call ``work`` `WARM_UP` times, then repeatedly, yielding the seconds of each call."""
+def _timed(work: Callable[[], float], device: torch.device) -> Iterator[tuple[float, float]]:
+    """Call ``work`` `WARM_UP` times, then repeatedly, yielding the seconds of each call and its result."""
     for _ in range(WARM_UP):
         work()
     loop_start, n = time.perf_counter(), 0
     while n < FEWEST or time.perf_counter() - loop_start < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()
-        work()
+        ratio = work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        yield time.perf_counter() - start
+        yield time.perf_counter() - start, ratio
         n += 1
 
 

@@ -1,6 +1,7 @@
 """``heedful describe`` as a person meets it."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def verb():
 def _few_updates_are_timed(monkeypatch):
     for limit in ("SECONDS", "PATIENCE"):
         monkeypatch.setattr(timing, limit, 0.0)
+    monkeypatch.setattr(timing, "LIMIT", math.inf)
 
 
 def invoke(*arguments):
@@ -245,6 +247,68 @@ def test_what_was_timed_is_told_below_the_table(tmp_path):
     last = outcome.stdout.split("\n\n")[-1]
     for words in ("made up, on cpu in", "target tokens/s", "1,000,000 updates"):
         assert words in last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("--length", "13"), ()], ids=["made up", "own data"])
+def test_of_updates_that_are_too_slow_some_rows_are_timed(tmp_path, monkeypatch, arguments):
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        (tmp_path / name).write_text("abc abd\nbca\n" * 300)
+    small = recipe(tmp_path, "{kind: character}")
+    whole = answer(small, "--time", "--device", "cpu", *arguments)["timing"]
+    n_rows = []
+    update = timing.update_weights
+
+    def counted(*arguments, **options):
+        n_rows.append(len(arguments[4]))
+        return update(*arguments, **options)
+
+    monkeypatch.setattr(timing, "update_weights", counted)
+    monkeypatch.setattr(timing, "LIMIT", 1e-9)
+    monkeypatch.setattr(timing, "LONG_ENOUGH", 0.0)
+    value = answer(small, "--time", "--device", "cpu", *arguments)
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+    part = value["timing"]
+    assert whole["row_stride"] == 1
+    assert max(n_rows[-timing.FEWEST :]) <= 2  # one, or two of an update with more rows than the mean
+    assert part["row_stride"] > 50
+    assert part["tokens"] == pytest.approx(whole["tokens"], rel=0.2)  # those of whole updates
+    assert (part["memory"], part["process"]) == (None, None)
+    assert part["tokens_per_second"] == pytest.approx(part["tokens"] / part["seconds"])
+    outcome = invoke(small, "--time", "--device", "cpu", *arguments)
+    assert f"1 in {part['row_stride']} rows of" in outcome.stdout
+    assert "cut short" in outcome.stdout
+
+
+def test_a_whole_update_is_estimated_from_one_that_is_long_enough(monkeypatch, tmp_path):
+    """1,000 rows of a second each, and 10 for the optimizer; the clock stands still otherwise."""
+    now, strides = [0.0], []
+
+    class Trial(timing._Trial):
+        def work(self, stride):
+            def update():
+                used = -(-1000 // stride)
+                strides.append(stride)
+                now[0] += 10 + used
+                return 1000 / used
+
+            return update
+
+    trial = Trial(None, None, None, [], tmp_path)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    for limit, expected in ((1.0, [1000, 250]), (math.inf, [1000, 250, 62, 15, 3, 1])):
+        strides.clear()
+        monkeypatch.setattr(timing, "LONG_ENOUGH", limit)
+        # one row counts as part of the fixed costs
+        assert trial.estimated_seconds(1000) == pytest.approx(1010, rel=0.25)
+        assert strides == [stride for stride in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize(("seconds", "stride"), [(0.001, 1), (3.7, 1), (15.0, 4), (60.0, 16), (1e9, 50)])
+def test_as_many_rows_are_left_out_as_time_is_missing(seconds, stride, monkeypatch):
+    """There are at least 8 updates: the widest micro-batch, four to warm up, and three that are timed."""
+    monkeypatch.setattr(timing, "LIMIT", 30.0)
+    assert timing._Trial.row_stride(seconds, 50) == stride
 
 
 @pytest.mark.full

@@ -1,8 +1,11 @@
 """Tables in and out of `predict`: which fields are read, and what pandas reads of the output."""
 
+import datetime
 import gzip
 import json
 import math
+import re
+import weakref
 
 import pandas
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import heedful
+from heedful.cli import tables
 from heedful.cli.inputs import InputFormat, Source
 from heedful.cli.main import app
 from heedful.cli.tables import TableWriter, table_inputs
@@ -36,6 +40,46 @@ def reviews(make_run, classifier, tmp_path):
     data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}
     rows = [{"text": x, "label": x} for x in "ab"]
     return make_run(tmp_path / "reviews", {**classifier, "data": data}, rows)
+
+
+@pytest.mark.parametrize("text", ["review", "text", "body"])
+def test_parquet_is_read_as_other_tables(reviews, tmp_path, text):
+    day, image = datetime.date(2020, 5, 17), b"\x89PNG"
+    columns = {text: ["a, b", "b\n\u2028ä"], "day": day, "image": [{"bytes": image}] * 2, "n": [3, None]}
+    pandas.DataFrame(columns).to_parquet(tmp_path / "in.parquet")
+    chosen = ["--column", "body"] if text == "body" else []
+    expected = labels(reviews, *columns[text])
+    done = predict(reviews, tmp_path / "in.parquet", *chosen)
+    assert done.stdout.splitlines() == expected
+    out = tmp_path / "out.jsonl"
+    predict(reviews, tmp_path / "in.parquet", *chosen, "--out", out)
+    *lines, _ = out.read_text(encoding="utf-8").split("\n")
+    records = [json.loads(line) for line in lines]
+    kept = [(record[text], record["day"], record["n"], record["prediction"]) for record in records]
+    rows = zip(columns[text], (3, None), expected, strict=True)
+    assert kept == [(value, "2020-05-17", n, label) for value, n, label in rows]
+    assert all("image" not in record for record in records)
+    *lines, rest = predict(reviews, tmp_path / "in.parquet", *chosen, "--jsonl").stdout.split("\n")
+    assert [json.loads(line)["text"] for line in lines] == expected
+    assert not rest
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ({"y": ["a"]}, [], 'in.parquet:1: expected an object with a string under "'),
+        ({"text": ["a"]}, ["--whole"], "--whole: not supported for .parquet, which has rows"),
+        (b"PAR1 but no table", [], "in.parquet: cannot be read as Parquet: "),
+    ],
+)
+def test_what_no_parquet_can_be_is_refused(letters, tmp_path, content, options, message):
+    if isinstance(content, bytes):
+        (tmp_path / "in.parquet").write_bytes(content)
+    else:
+        pandas.DataFrame(content).to_parquet(tmp_path / "in.parquet")
+    done = CliRunner().invoke(app, ["predict", str(letters), str(tmp_path / "in.parquet"), *options])
+    assert isinstance(done.exception, RequestError)
+    assert re.search(message, str(done.exception))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +149,12 @@ def test_the_user_names_a_column(letters, tmp_path):
             ["--column", "y"],
             'in.jsonl:1: expected an object with a string under "y"',
         ),
-        ("in.txt", "a\n", ["--column", "x"], r"--column requires a table \(.csv, .tsv\) or JSON lines"),
+        (
+            "in.txt",
+            "a\n",
+            ["--column", "x"],
+            r"--column requires a table \(.csv, .tsv, .parquet\) or JSON lines",
+        ),
         (
             "in.csv",
             "x,prediction\na,b\n",
@@ -208,21 +257,42 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 @given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4))
 def test_pandas_reads_what_was_written(tmp_path_factory, suffix, rows):
-    writer = TableWriter(tmp_path_factory.mktemp("table") / f"out{suffix}")
-    for x, y, predicted in rows:
-        writer.add({"x": x, "y": y}, Prediction(predicted))
-    writer.write()
+    with TableWriter(tmp_path_factory.mktemp("table") / f"out{suffix}") as writer:
+        for x, y, predicted in rows:
+            writer.add({"x": x, "y": y}, Prediction(predicted))
+        writer.write()
     separator = "\t" if suffix == ".tsv" else ","
     read = pandas.read_csv(writer.path, sep=separator, dtype=str, keep_default_na=False, lineterminator="\n")
     assert list(read.itertuples(index=False, name=None)) == rows
     assert list(read) == ["x", "y", "prediction"]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_records_are_not_kept_in_memory(tmp_path, suffix, monkeypatch):
+    class Value(list):
+        """A list that can be referred to weakly."""
+
+    def written(name):
+        with TableWriter(tmp_path / f"{name}{suffix}") as writer:
+            values = [Value(["\u2028\r\n\ud800", n]) for n in range(5)]
+            kept = [weakref.ref(value) for value in values]
+            for n, value in enumerate(values):
+                writer.add({"x": value, f"y{n}": 1e-300}, Prediction("p"))
+            del value, values
+            assert not any(reference() for reference in kept)
+            writer.write()
+        return writer.path.read_bytes()
+
+    in_memory = written("a")
+    monkeypatch.setattr(tables, "IN_MEMORY", 1)  # now in a file
+    assert written("b") == in_memory
+
+
 def test_values_that_are_not_texts_are_written_as_json(tmp_path):
-    writer = TableWriter(tmp_path / "out.csv")
-    writer.add({"x": [1, "a"], "y": None, "z": True}, Prediction("p"))
-    writer.add({"w": "\ud800"}, Prediction("q"))
-    writer.write()
+    with TableWriter(tmp_path / "out.csv") as writer:
+        writer.add({"x": [1, "a"], "y": None, "z": True}, Prediction("p"))
+        writer.add({"w": "\ud800"}, Prediction("q"))
+        writer.write()
     assert (tmp_path / "out.csv").read_text("utf-8") == (
         'x,y,z,w,prediction\n"[1, ""a""]",,true,,p\n,,,\\ud800,q\n'
     )

@@ -15,6 +15,7 @@ from heedful.data.sources import (
     JsonlSource,
     SourceConfig,
     TsvSource,
+    field_names,
     open_source,
     user_table,
 )
@@ -547,3 +548,29 @@ def test_a_users_own_table_that_is_not_text_is_refused(tmp_path):
     path.write_bytes("text\tlabel\n".encode("utf-16"))
     with pytest.raises(DataError, match="UTF-16"):
         user_table(path, ("text", "label"), LIKE["quoted commas"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("like", [None, *NAMED.values()], ids=str)
+def test_fields_of_parquet_are_found_by_the_runs_names_or_the_columns(tmp_path, like):
+    import pandas
+
+    texts, labels = ["a", 'b\n"c"'], ["x", "y"]
+    own = {"text": texts, "label": labels}
+    named = {field_names(like).get(column, column): values for column, values in own.items()}
+    for number, fields in enumerate((own, named)):
+        path = tmp_path / f"{number}.parquet"
+        pandas.DataFrame({"other": [1, 2], **fields}).to_parquet(path)
+        source = user_table(path, ("text", "label"), like)
+        rows = [row.row for row in open_source(source, tmp_path / "elsewhere")]
+        assert rows == [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+    pandas.DataFrame({"text": texts, "labels": labels}).to_parquet(tmp_path / "wrong.parquet")
+    with pytest.raises(DataError, match=r"expected the fields .* and .*, got text, labels; rename them"):
+        user_table(tmp_path / "wrong.parquet", ("text", "label"), like)
+
+
+def test_what_is_not_parquet_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_text("text\n")
+    with pytest.raises(DataError, match=r"a\.parquet: cannot be read as Parquet: "):
+        user_table(path, ("text",))

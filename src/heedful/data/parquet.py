@@ -1,0 +1,73 @@
+"""Parquet files as a user's tables; training data are read by `heedful.data.hub.DatasetsSource`.
+
+The library (pyarrow, which ``datasets`` needs too) is imported when a file is read.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.data.hub import DatasetsSource
+from heedful.errors import DataError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+ROWS = 1024
+"""Number of rows that are in memory at one time."""
+
+
+def is_parquet(file: str) -> bool:
+    """Whether a file is in the format Parquet by its name."""
+    return file.lower().endswith(".parquet")
+
+
+def parquet_source(path: Path, namings: Sequence[Mapping[str, str]]) -> DatasetsSource:
+    """Return the source for a file, with the first naming of columns whose fields it has.
+
+    Args:
+        path: the file.
+        namings: the field of each column.
+
+    Raises:
+        DataError: the file cannot be read, or it has the fields of no naming.
+    """
+    with _opened(path) as file:
+        fields = file.schema_arrow.names
+    for naming in namings:
+        if all(name in fields or name.split(".")[0] in fields for name in naming.values()):
+            return DatasetsSource(
+                path="parquet", data_files=str(path.resolve()), columns={**naming}, streaming=True
+            )
+    expected = " and ".join(namings[0].values())
+    raise DataError(f"{path}: expected the fields {expected}, got {', '.join(fields)}; rename them")
+
+
+def parquet_lines(path: Path) -> Iterator[bytes]:
+    """Yield the rows of a file as JSON lines; fields with bytes, such as images, are left out.
+
+    Dates, times and decimal numbers become text.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with _opened(path) as file:
+        fields = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
+        for batch in file.iter_batches(ROWS, columns=fields):
+            for record in batch.to_pylist():
+                yield f"{json.dumps(record, ensure_ascii=False, default=str)}\n".encode()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator["ParquetFile"]:
+    """Open a file; convert the library's errors to `DataError`."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            yield file
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {' '.join(str(error).split())}") from None
