@@ -58,6 +58,7 @@ CASES = {
     "as published": {},
     "wide epsilon, relu": {"layer_norm_eps": 1e-2, "hidden_act": "relu"},
     "approximate gelu": {"hidden_act": "gelu_new", "type_vocab_size": 3},
+    "own output layer": {"tie_word_embeddings": False},
 }
 
 
@@ -376,7 +377,7 @@ def test_every_loader_is_one_of_transformers():
 )
 def test_a_preset_is_what_the_published_configuration_is_imported_as(name, sizes):
     values = transformers.BertConfig(**sizes).to_dict()
-    config, _ = _configuration(Settings(values, "config.json"), pooler=True)
+    config, _ = _configuration(Settings(values, "config.json"), {"pooled", "token"})
     assert config == PRESETS[name].changed(layer={"channels": {"d_ff": 4 * config.d_model}})
 
 

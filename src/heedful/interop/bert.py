@@ -8,6 +8,7 @@
 | hidden_act gelu, gelu_new, relu … | layer.channels.activation |
 | layer_norm_eps | layer.norm.eps |
 | hidden_dropout_prob, attention_probs_dropout_prob | dropout, layer.mixer.dropout |
+| tie_word_embeddings | tie |
 
 The tensors of a folder determine the task of the run:
 
@@ -83,6 +84,7 @@ _LAYER = {
 
 _SEQUENCE, _TOKENS = "BertForSequenceClassification", "BertForTokenClassification"
 _CLASSIFIER, _ANSWERS = "classifier", "qa_outputs"
+_OUTPUT, _BIAS = "cls.predictions.decoder", "cls.predictions.bias"
 
 HEADS = sequence_heads(_SEQUENCE, _CLASSIFIER) | {
     TAGGING: Head(TAGGING, _TOKENS, lambda processor: linear(f"heads.{TAG}.1", _CLASSIFIER)),
@@ -121,14 +123,21 @@ def table(
         pairs += [
             *linear("heads.token.transform.0", "cls.predictions.transform.dense"),
             *linear("heads.token.transform.2", "cls.predictions.transform.LayerNorm"),
-            pair("heads.token.out.bias", "cls.predictions.bias", form=rows(numbering)),
         ]
-        copies = {"cls.predictions.decoder.weight": words}
-        copies["cls.predictions.decoder.bias"] = "cls.predictions.bias"
+        if config.tie:
+            pairs.append(pair("heads.token.out.bias", _BIAS, form=rows(numbering)))
+            copies = {f"{_OUTPUT}.weight": words, f"{_OUTPUT}.bias": _BIAS}
+        else:
+            pairs += [
+                pair(f"heads.token.out.{kind}", f"{_OUTPUT}.{kind}", form=rows(numbering))
+                for kind in ("weight", "bias")
+            ]
     if "next" in heads:
         pairs += linear("heads.next.1", "cls.seq_relationship")
     ignored = [rf"heads\.{name}\..*" for name in ("token", "boundary") if name not in heads]
-    return Table(pairs, copies, [r"bert\.embeddings\.position_ids"], _PREFIX, ignored)
+    # Without tied weights, transformers leaves one of the two biases of the output layer unused.
+    unused = [] if config.tie else [_BIAS.replace(".", r"\.")]
+    return Table(pairs, copies, [r"bert\.embeddings\.position_ids", *unused], _PREFIX, ignored)
 
 
 class BERT:
@@ -143,10 +152,12 @@ class BERT:
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """Read a masked language model or a model with a task head."""
         settings, tensors = checkpoint.config, _modern_names(checkpoint.tensors())
+        if _BIAS in tensors:  # files of older versions have the shared bias once
+            tensors.setdefault(f"{_OUTPUT}.bias", tensors[_BIAS])
         _check_settings(settings)
         head = _task_head(settings, tensors)
         heads = _heads(tensors, head)
-        config, notes = _configuration(settings, pooler="pooled" in heads)
+        config, notes = _configuration(settings, heads)
         tokenizer, numbering = read_wordpiece(checkpoint)
         processor: TaskProcessor
         if head is not None:
@@ -192,7 +203,7 @@ class BERT:
             **write_keys(config, KEYS),
             "position_embedding_type": "absolute",
             "pad_token_id": numbering.theirs[SPECIALS.pad],
-            "tie_word_embeddings": True,
+            "tie_word_embeddings": config.tie,
             "dtype": "float32",
             **(write_head(run) if head else {}),
             "architectures": [head.architecture if head else pretraining_class],
@@ -202,7 +213,10 @@ class BERT:
         if "boundary" in run.model.heads:
             notes.append("the span boundary head is not exported: transformers has none")
         names = table(config, numbering, heads, head.rows(run.processor) if head else [])
-        return ExportedModel(content, write_weights(names, run.model), files, notes)
+        weights = write_weights(names, run.model)
+        if f"{_OUTPUT}.bias" in weights:
+            weights.setdefault(_BIAS, weights[f"{_OUTPUT}.bias"].clone())
+        return ExportedModel(content, weights, files, notes)
 
 
 def _modern_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -260,22 +274,20 @@ def _check_settings(settings: Settings) -> None:
     settings.refuse("is_decoder", "decoders are not supported, only bidirectional attention")
     settings.refuse("add_cross_attention", "cross-attention is not supported in encoders")
     settings.refuse("quantization_config", "quantised weights are not supported", (None,))
-    settings.refuse(
-        "tie_word_embeddings", "must be true: heedful's head shares the embedding weights", (None, True)
-    )
     settings.refuse("position_embedding_type", "only absolute positions are supported", (None, "absolute"))
 
 
-def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, list[str]]:
-    """Read the model configuration; return it with notes about differences."""
+def _configuration(settings: Settings, heads: Collection[str]) -> tuple[EncoderConfig, list[str]]:
+    """Read the model configuration of a folder with these heads; return it with notes about differences."""
     section, notes = read_keys(settings, KEYS), []
+    tie = settings.get("tie_word_embeddings", bool, True) or "token" not in heads
     dropout = section["dropout"]
     if (classifier_dropout := settings.rate("classifier_dropout", dropout)) != dropout:
         notes.append(
             f"{settings.source}: classifier_dropout={classifier_dropout:g} differs from "
             f"hidden_dropout_prob={dropout:g}; heedful uses the latter for both, which only affects training"
         )
-    return EncoderConfig(**section, pooler=pooler), notes
+    return EncoderConfig(**section, pooler="pooled" in heads, tie=tie), notes
 
 
 def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: bool) -> None:

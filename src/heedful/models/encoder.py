@@ -68,6 +68,7 @@ class EncoderConfig(TokenStackConfig):
         embedding_norm: whether the sum of the embeddings is normalised.
         pooling: pooling of the hidden states to one vector per sequence.
         pooler: whether a linear layer with tanh follows the pooling.
+        tie: whether the output layer of a masked language model shares the embedding table.
         scale_embedding: whether embeddings are multiplied by sqrt(d_model); null: only with the positions
             ``sinusoidal`` and ``constant``, which have size 1.
     """
@@ -88,6 +89,7 @@ class EncoderConfig(TokenStackConfig):
     embedding_norm: bool = True
     pooling: Literal["first", "mean", "max"] = "first"
     pooler: bool = True
+    tie: bool = True
     scale_embedding: bool | None = None
 
     @model_validator(mode="after")

@@ -20,7 +20,8 @@ def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float) -> nn.S
 
 
 class MaskedHead(nn.Module):
-    """BERT's masked language modelling head: ``E LayerNorm(f(W h + b)) + c``, with E the embedding table.
+    """BERT's masked language modelling head: ``E LayerNorm(f(W h + b)) + c``, with E the embedding table or,
+    in an untied model, a matrix of its own.
 
     d^2 + 3 d + V parameters besides the table: 622,650 for 768 and 30,522. Objectives apply ``transform`` to
     the masked rows and multiply by ``out`` in chunks. Source: Devlin et al. 2019 (released code).

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
+from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -29,7 +30,7 @@ from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
 from heedful.models.sections import ACTIVATIONS
-from heedful.nn.output import BoundaryHead, MaskedHead
+from heedful.nn.output import STD, BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
@@ -145,11 +146,7 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
             raise ValueError(f"model.max_length={self.model.max_length} must be at least {fewest}")
         if self.task.next_sentence and self.model.segments < 2:
             raise ValueError("task.next_sentence requires model.segments=2 (one for each text of a pair)")
-        if self.model.combine != "add":
-            raise ValueError(
-                "model.combine=concat is not supported for masked-language-modelling, whose output layer "
-                "shares the embedding table; use add"
-            )
+        self.model.check_combination(is_tied=self.model.tie)
 
 
 # The task -----------------------------------------------------------------------------------------------
@@ -194,6 +191,8 @@ class MaskedLanguageModelling(RunningTextTask):
         layer, table = recipe.model.layer, encoder.get_parameter("embedding.weight")
         # Custom modules may have no ε and no activation; then they are those of BERT.
         eps, activation = getattr(layer.norm, "eps", 1e-12), getattr(layer.channels, "activation", "gelu")
+        if not recipe.model.tie:
+            table = nn.Parameter(nn.init.normal_(torch.empty(len(table), recipe.model.d_model), std=STD))
         encoder.heads["token"] = MaskedHead(table, ACTIVATIONS[activation](), eps)
         if recipe.objective.boundary:
             encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span, eps)
