@@ -1,6 +1,6 @@
 """Counts of predicted and true classes in validations, for metrics that are not means of loss terms."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,6 +15,11 @@ from heedful.tasks.metrics.classification import Counts, macro_f1
 MACRO_F1 = "macro-f1"
 """The name of the macro F1 among validation metrics."""
 
+Measures = Mapping[str, Callable[[Counts], float]]
+"""Metrics of a confusion matrix by their names."""
+
+OF_LABELS: Measures = {MACRO_F1: macro_f1}
+
 
 class ClassCounts:
     """Confusion matrix of the classes that a head predicts for validation batches, the most probable ones.
@@ -22,13 +27,20 @@ class ClassCounts:
     It reads the logits that the loss computes, so nothing is computed twice.
 
     Args:
-        head: the head, which the loss must call once for each batch; its output is ``[n, C]``.
-        targets: returns the true classes of a batch, ``[n]``.
+        head: the head, which the loss must call once for each batch; its output is ``[..., C]``.
+        targets: returns the true classes of a batch, ``[...]``; those from C on are not counted.
         n_classes: C.
+        measures: what is computed from the counts.
     """
 
-    def __init__(self, head: nn.Module, targets: Callable[[Batch], Tensor], n_classes: int) -> None:
-        self._head, self._targets, self._n_classes = head, targets, n_classes
+    def __init__(
+        self,
+        head: nn.Module,
+        targets: Callable[[Batch], Tensor],
+        n_classes: int,
+        measures: Measures = OF_LABELS,
+    ) -> None:
+        self._head, self._targets, self._n_classes, self._measures = head, targets, n_classes, measures
         self._batch: Batch | None = None
         self._matrix: Counts = np.zeros((n_classes, n_classes), dtype=np.int64)
 
@@ -62,10 +74,10 @@ class ClassCounts:
         """
         if not self._matrix.any():
             raise RequestError(
-                f"training.metric={MACRO_F1}: the loss does not apply the head of the classes; "
-                "choose another metric"
+                f"training.metric={next(iter(self._measures))}: the loss does not apply the head of the "
+                "classes; choose another metric"
             )
-        return {MACRO_F1: macro_f1(self._matrix)}
+        return {name: measure(self._matrix) for name, measure in self._measures.items()}
 
     def _observed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:
@@ -75,7 +87,9 @@ class ClassCounts:
     def _count(self, module: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
         assert self._batch is not None
         predicted, targets = logits.detach().argmax(-1).cpu(), self._targets(self._batch).cpu()
-        cells = torch.bincount(targets * self._n_classes + predicted, minlength=self._n_classes**2)
+        counted = targets < self._n_classes
+        indices = targets[counted] * self._n_classes + predicted[counted]
+        cells = torch.bincount(indices, minlength=self._n_classes**2)
         self._matrix += cells.view(self._n_classes, self._n_classes).numpy()
 
 
