@@ -22,6 +22,8 @@ from heedful.tasks.inputs.masks import restored
 from heedful.tasks.registry import task_for
 from heedful.training.callbacks import JsonLines, read_metrics
 
+pytestmark = pytest.mark.slow
+
 SIZE, LABELS = 12, ["ground", "disc", "bar"]
 MODEL = {
     "kind": "vision",
@@ -121,7 +123,6 @@ def iou(matrix):
 # Training --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_run_holds_its_labels_and_how_it_reads_images(folder):
     card = json.loads((folder / "run" / "run.json").read_text())
     assert set(card["files"]) == {"recipe.yaml", "images.json", "labels.json", "weights.safetensors"}
@@ -130,7 +131,6 @@ def test_a_run_holds_its_labels_and_how_it_reads_images(folder):
     assert report["train"]["classes"]["disc"] + report["train"]["classes"]["bar"] == 12
 
 
-@pytest.mark.slow
 def test_training_learns_and_validation_measures_the_mean_iou_of_evaluate(folder, run):
     events = read_metrics(folder / "run" / "metrics.jsonl")
     validated = [event["metrics"] for event in events if event["event"] == "validated"]
@@ -141,7 +141,6 @@ def test_training_learns_and_validation_measures_the_mean_iou_of_evaluate(folder
     assert scores["mean IoU"] == pytest.approx(best, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_one_says_what_becomes_of_the_images_and_which_labels_cannot_be_learned(tmp_path):
     said = []
     into(tmp_path, log=said.append, training={"max_updates": 1}, task={"labels": [*LABELS, "cat"]})
@@ -150,7 +149,6 @@ def test_one_says_what_becomes_of_the_images_and_which_labels_cannot_be_learned(
     assert "no training pixel has the label cat: it cannot be learned" in said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["linear", TRANSFORMER, "resnet"])
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, decoder):
     augmentation = {"crop": {"area": [0.5, 1.0]}, "shift": 1, "flip": True, "erase": 0.5}
@@ -175,7 +173,6 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, decoder):
 # Use -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_scores_are_those_of_the_pixels_of_the_predictions(folder, run):
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     records = list(found.rows())
@@ -193,7 +190,6 @@ def test_scores_are_those_of_the_pixels_of_the_predictions(folder, run):
         assert sum(record["shares"].values()) == pytest.approx(1)
 
 
-@pytest.mark.slow
 def test_images_of_any_size_are_scored_in_their_own_and_only_where_they_are_read(run, tmp_path):
     write(tmp_path, 3, size=(24, 37))
     ((name, source),) = chosen_splits(run, "test", [tmp_path / "test"]).items()
@@ -208,7 +204,6 @@ def test_images_of_any_size_are_scored_in_their_own_and_only_where_they_are_read
     assert scores.details["confusion"] == matrix.tolist()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [(SIZE, SIZE), (24, 37), (9, 14)])
 def test_predicted_masks_are_scored_as_right_when_they_are_read_back(run, tmp_path, size):
     write(tmp_path, 3, size)
@@ -219,7 +214,6 @@ def test_predicted_masks_are_scored_as_right_when_they_are_read_back(run, tmp_pa
     assert [score.value for score in evaluate(run, name, source).scores] == [1.0, 1.0]
 
 
-@pytest.mark.slow
 def test_a_table_of_paths_is_scored(folder, run):
     path = folder / "own.tsv"
     path.write_text("image\tmask\n" + "".join(f"test/images/{i}.png\ttest/masks/{i}.png\n" for i in range(3)))
@@ -228,7 +222,6 @@ def test_a_table_of_paths_is_scored(folder, run):
     assert evaluate(run, name, source).scores[0].counts["images"] == 3
 
 
-@pytest.mark.slow
 def test_a_mask_with_another_number_or_size_is_named(folder, run, tmp_path):
     write(tmp_path, 2)
     ((name, source),) = chosen_splits(run, "test", [tmp_path / "test"]).items()
@@ -241,7 +234,6 @@ def test_a_mask_with_another_number_or_size_is_named(folder, run, tmp_path):
         evaluate(run, name, source)
 
 
-@pytest.mark.slow
 def test_attention_is_over_the_patches_and_views_are_those_of_image_models(folder, run):
     seen = explain_input(run, str(folder / "test" / "images" / "0.png"), views=["all"])
     assert seen.axes["input"].grid == (4, 4)
@@ -251,7 +243,6 @@ def test_attention_is_over_the_patches_and_views_are_those_of_image_models(folde
     assert seen.views["losses"]["places"] == list(range(1, 17))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["linear", "pixels", TRANSFORMER])
 def test_a_run_is_described(folder, decoder):
     file = folder / "described.yaml"
@@ -267,7 +258,6 @@ def test_a_run_is_described(folder, decoder):
 # Warm starts -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_it_starts_from_an_image_classifier_at_another_size(tmp_path):
     write(tmp_path)
     for label in ("a", "b"):
@@ -296,7 +286,6 @@ def test_it_starts_from_an_image_classifier_at_another_size(tmp_path):
             torch.testing.assert_close(new.model.get_parameter(name), parameter, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_only_the_decoder_is_trained_on_a_frozen_body(folder):
     run = load(folder / "run", device="cpu")
     settings = recipe(start={"run": "run", "frozen": "body"}, task={"decoder": "linear"})

@@ -81,6 +81,7 @@ def test_one_number_is_no_task():
 # Geometry --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 9),
     st.integers(0, 12),

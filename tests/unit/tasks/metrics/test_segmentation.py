@@ -23,6 +23,7 @@ def arrays(pixels):
     return predicted, targets
 
 
+@pytest.mark.slow
 @given(PIXELS)
 def test_each_class_has_its_intersection_over_its_union(pixels):
     found = intersection_over_union(pixel_confusion(*arrays(pixels), K))
