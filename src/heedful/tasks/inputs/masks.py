@@ -99,8 +99,10 @@ def collect_numbers(masks: Iterable[UInt8[np.ndarray, "H W"]], ignore: int | Non
         occurs[ignore] = False
     numbers = np.flatnonzero(occurs).tolist()
     if len(numbers) < FEWEST_LABELS:
-        ignored = f", and {ignore}, which is not scored (task.ignore)" if has_ignored else ""
-        raise DataError(f"at least two class numbers are needed in masks, got {numbers}{ignored}")
+        ignored = f", and {ignore}, which is not scored (if it is a class, set task.ignore to null)"
+        raise DataError(
+            f"at least two class numbers are needed in masks, got {numbers}{ignored * has_ignored}"
+        )
     if len(numbers) > MOST_CLASSES:
         raise DataError(f"masks must have at most {MOST_CLASSES} class numbers, got {len(numbers)}")
     return tuple(map(str, numbers))
@@ -119,18 +121,17 @@ def check_size(image: LazyImage, mask: LazyImage) -> None:
         )
 
 
-def restored(
-    indices: UInt8[np.ndarray, "m m"], size: tuple[int, int], outside: int = UNSCORED
-) -> UInt8[np.ndarray, "H W"]:
-    """Return a mask of the model's size in the geometry of its image, the inverse of `LazyImage.numbers`.
+def restored(indices: UInt8[np.ndarray, "m m"], size: tuple[int, int]) -> UInt8[np.ndarray, "H W"]:
+    """Return class indices of the model's size in the geometry of their image: see `LazyImage.numbers`.
+
+    Pixels outside of the centre square are `UNSCORED`.
 
     Args:
         indices: the pixels that the model read: the centre square of the image.
         size: width and height of the image.
-        outside: the value of pixels outside of the centre square.
     """
     rows, columns = (_cells(length, min(size), len(indices)) for length in reversed(size))
-    full = np.append(indices.reshape(-1), np.uint8(outside))
+    full = np.append(indices.reshape(-1), np.uint8(UNSCORED))
     is_inside = (rows >= 0)[:, None] & (columns >= 0)
     return full[np.where(is_inside, rows[:, None] * len(indices) + columns, len(full) - 1)]
 

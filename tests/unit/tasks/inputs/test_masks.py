@@ -72,7 +72,10 @@ def test_a_number_without_a_label_is_named_with_its_file(named, message):
 def test_one_number_is_no_task():
     with pytest.raises(DataError, match=r"at least two class numbers are needed in masks, got \[3\]$"):
         collect_numbers([array([3, 3])], 255)
-    with pytest.raises(DataError, match=r"got \[0\], and 255, which is not scored \(task.ignore\)"):
+    with pytest.raises(
+        DataError,
+        match=r"got \[0\], and 255, which is not scored \(if it is a class, set task.ignore to null",
+    ):
         collect_numbers([array([0, 255])], 255)
     with pytest.raises(DataError, match="at most 255 class numbers, got 256"):
         collect_numbers([np.arange(256, dtype=np.uint8)[None]], None)
