@@ -134,6 +134,8 @@ BASES = {
         "model": {**PATCHES, "kind": "vision"},
     },
     "image-classification, resnet": {"columns": ("image", "label"), "model": RESNET},
+    "segmentation": {"columns": ("image", "mask"), "model": {**PATCHES, "kind": "vision"}},
+    "segmentation, resnet": {"columns": ("image", "mask"), "model": RESNET},
     "captioning": {
         "columns": ("image", "caption"),
         "tokenizer": TEXTS,
@@ -173,6 +175,7 @@ def folder(tmp_path_factory):
         words, label = text.split(), ("no", "yes")[n % 2]
         image = f"images/{label}/{n}.png"
         Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(made / image)
+        Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) % 3).save(made / f"mask{n}.png")
         lines.append(
             {
                 "source": text,
@@ -189,6 +192,7 @@ def folder(tmp_path_factory):
                 "answer": words[0],
                 "image": image,
                 "caption": text,
+                "mask": f"mask{n}.png",
             }
         )
     (made / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")

@@ -191,6 +191,7 @@ DERIVED: dict[str, Callable[[Row, int, Recipe], str]] = {
     ),
     "answer": lambda row, number, recipe: row["context"].split()[-1],
     "image": lambda row, number, recipe: IMAGE,
+    "mask": lambda row, number, recipe: IMAGE,
 }
 
 
@@ -299,6 +300,13 @@ def _captioned_folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     _write(folder, f"{source.path}/captions.txt", "".join(lines))
 
 
+def _segmented_folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """Images, and masks of one class each."""
+    for number in range(6):
+        _write(folder, f"{source.path}/images/{number}.png", _png(number))
+        _write(folder, f"{source.path}/masks/{number}.png", _png(number % 2 - 50))
+
+
 def _png(number: int) -> bytes:
     from PIL import Image
 
@@ -315,6 +323,7 @@ WRITERS: dict[str, Write] = {
     "idx": _idx,
     "folder": _folder,
     "captioned-folder": _captioned_folder,
+    "segmented-folder": _segmented_folder,
     "conll": _conll,
     "squad": _squad,
     "built-in": lambda source, folder, rows: None,

@@ -35,6 +35,7 @@ KEPT = (
     "digits",
     "fashion-resnet",
     "my-own-captions",
+    "my-own-masks",
 )
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from heedful.config import merged
 from heedful.data.batch import Batch
+from heedful.data.images import UNSCORED
 from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.captioner import CaptionerConfig
@@ -30,6 +31,7 @@ from heedful.models.mixers import HeadsConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
 from heedful.models.resnet import ResNetConfig
+from heedful.models.segmentation import MaskTransformerConfig
 from heedful.models.stacks import LayerConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
@@ -60,15 +62,18 @@ from heedful.nn.recurrent import (
     RecurrentCache,
     ResidualRecurrence,
 )
+from heedful.nn.segmentation import LinearDecoder, SegmentationHead
 from heedful.nn.state import KeyValueCache
 from heedful.nn.visibility import Blocks, GlobalTokens, Mask, Strided, Tree, Window
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import MaskedToken, NextToken, SpanBoundary
+from heedful.objectives.segmentation import PixelClass
 from heedful.objectives.terms import CombinedObjective
 from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
 from heedful.tasks.masked_language_modelling.task import ObjectiveConfig as MaskedTokenObjectiveConfig
 from heedful.tasks.question_answering.task import ObjectiveConfig as AnswerObjectiveConfig
 from heedful.tasks.regression import ObjectiveConfig as NumberObjectiveConfig
+from heedful.tasks.segmentation.task import ObjectiveConfig as PixelObjectiveConfig
 from heedful.tasks.tagging import ObjectiveConfig as TagObjectiveConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
@@ -810,6 +815,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "d_positions": 5,
         "positions": "learned",
         "pooling": "mean",
+        "tie": False,
     },
     "encoder, one-hot positions": {**_E, "positions": "one-hot", "combine": "concat", "d_model": 20},
     "encoder, windows": merged(
@@ -1298,6 +1304,32 @@ def _masked(rows: Sequence[int]) -> Batch:
     return Batch.masked(sequences, hidden, classes=[row % 2 for row in rows])
 
 
+def _segmented(rows: Sequence[int]) -> Batch:
+    """A row of pixels of each image is not scored."""
+    masks = np.zeros((len(rows), 4, 4), np.uint8)
+    for mask, row in zip(masks, rows, strict=True):
+        mask[:] = np.random.default_rng(row).integers(0, N_CLASSES, mask.shape)
+        mask[row] = UNSCORED
+    return Batch.segmented(Images.of(torch.zeros(len(rows), 1, 4, 4), 5), masks)
+
+
+def _mask_head(decoder: nn.Module) -> nn.ModuleDict:
+    return nn.ModuleDict({"mask": SegmentationHead(decoder, (2, 2), (4, 4), n_before=1)})
+
+
+def _linear_masks() -> nn.ModuleDict:
+    return _mask_head(LinearDecoder(D, N_CLASSES))
+
+
+def _pixel_masks() -> nn.ModuleDict:
+    return _mask_head(LinearDecoder(D, N_CLASSES, cells=2))
+
+
+def _transformed_masks() -> nn.ModuleDict:
+    config = MaskTransformerConfig(n_layers=1, n_heads=1, d_ff=11, dropout=0.0)
+    return _mask_head(config.build(VisionConfig(d_model=D, layer={"mixer": {"n_heads": 1}}), N_CLASSES))
+
+
 def _token_head() -> nn.ModuleDict:
     return nn.ModuleDict({"token": nn.Linear(D, V_TARGET)})
 
@@ -1337,6 +1369,7 @@ REGISTERED: dict[str, tuple[type[ObjectiveConfig], Callable[[], nn.ModuleDict], 
     "tag": (TagObjectiveConfig, _tag_head, _tagged),
     "number": (NumberObjectiveConfig, _value_heads, _valued),
     "answer": (AnswerObjectiveConfig, _answer_head, _answered),
+    "pixel": (PixelObjectiveConfig, _linear_masks, _segmented),
 }
 
 
@@ -1352,6 +1385,8 @@ OBJECTIVES: dict[str, Minimised] = {
     },
     "answers": Minimised(lambda: NextToken(), _token_head, _delimited),
     "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
+    "class of pixels, each with its score": Minimised(lambda: PixelClass(0.1), _pixel_masks, _segmented),
+    "class of pixels, mask transformer": Minimised(PixelClass, _transformed_masks, _segmented),
     "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),
     "masked": Minimised(
         lambda: CombinedObjective(MaskedToken(), SpanBoundary(), SequenceClass(head="next")),

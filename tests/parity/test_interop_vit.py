@@ -10,6 +10,7 @@ from explained import explained, same_attention
 from fine_tuned import fine_tune
 from PIL import Image
 from safetensors.torch import load_file
+from torch.nn import functional
 
 from heedful.interop.conversion import export_run, import_run
 from heedful.nn.patches import Images
@@ -168,6 +169,35 @@ def test_training_on_own_images_begins_where_vit_is(tmp_path):
     assert tuned.losses[0] == pytest.approx(loss, rel=1e-5)
     assert tuned.losses[2] < tuned.losses[0]
     assert {answer.text for answer in tuned.run.predict(images)} <= {"round", "square"}
+
+
+def test_segmentation_begins_where_vit_is(tmp_path):
+    """The first loss is that of the patches of transformers' ViT, with the same linear decoder on them."""
+    make("ViTForImageClassification", tmp_path / "their")
+    import_run(tmp_path / "their", tmp_path / "run")
+    images, masks = patches(3), np.random.default_rng(5).integers(0, 2, (3, SIDE, SIDE)).astype(np.uint8)
+    masks[:, :4] = 255
+    rows = [{"image": f"{i}.png", "mask": f"mask{i}.png"} for i in range(3)]
+    for row, image, mask in zip(rows, images, masks, strict=True):
+        image.save(tmp_path / row["image"])
+        Image.fromarray(mask).save(tmp_path / row["mask"])
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {"image": "image", "mask": "mask"}}
+    tuned = fine_tune(tmp_path, source, task={"kind": "segmentation", "labels": ["sky", "sea"]})
+    started = "starting from the weights of run; newly initialised heads: mask; not used: class"
+    assert any(line.startswith(started) for line in tuned.said)
+    theirs = transformers.ViTForImageClassification.from_pretrained(tmp_path / "their").eval().vit
+    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in images])
+    mean, std = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
+    n = SIDE // PATCH
+    with torch.no_grad():
+        states = theirs((pixels.permute(0, 3, 1, 2) - mean) / std).last_hidden_state[:, 1:]
+        maps = tuned.first.heads["mask"].decoder.layer(states).mT.unflatten(2, (n, n))
+        scores = functional.interpolate(maps, (SIDE, SIDE), mode="bilinear", align_corners=False)
+        targets = torch.from_numpy(masks).long()
+        loss = functional.cross_entropy(scores, targets, ignore_index=255).item()
+    assert tuned.losses[0] == pytest.approx(loss, rel=1e-5)
+    assert tuned.losses[2] < tuned.losses[0]
 
 
 def test_patches_by_a_convolution_are_the_same_model(tmp_path):

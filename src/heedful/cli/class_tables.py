@@ -11,18 +11,18 @@ MOST_SCORES, MOST_COUNTS = 50, 12
 LONGEST = 24
 """Maximum number of characters of a class in a table."""
 
-RATES = {"precision": "precision", "recall": "recall", "f1": "F1"}
+RATES = {"precision": "precision", "recall": "recall", "f1": "F1", "iou": "IoU"}
 
 
 def class_tables(details: JsonMapping, width: int, heading: str = "class") -> Iterator[str]:
     """Yield the lines of both tables, if there are any in the details of a score.
 
     Args:
-        details: of a score of `heedful.tasks.metrics.classification`.
+        details: of a score of `heedful.tasks.metrics.classification` or of ``segmentation``.
         width: maximum number of characters of a line; a wider matrix is omitted.
         heading: of the column of the classes.
     """
-    if "classes" not in details or "f1" not in details:
+    if "classes" not in details or not RATES.keys() & details.keys():
         return
     names = [_short(name) for name in details["classes"]]
     n = len(names)

@@ -13,9 +13,10 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Input, InputFormat, Source, text_of
+from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
-from heedful.cli.output import json_result, log, one_line, result, write_result
-from heedful.cli.tables import TableWriter, is_table, table_inputs
+from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
+from heedful.cli.tables import OUTPUTS, TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
@@ -253,7 +254,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         help="Write a table (.csv, .tsv or .jsonl): the fields of the inputs, the prediction and the "
-        "probability of each label.",
+        "probability of each label; or, for segmentation, a folder of masks (PNG).",
     ),
 ]
 
@@ -284,13 +285,14 @@ def predict(
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
     _check_formats(inputs, task, plain, out)
-    with nullcontext() if out is None else TableWriter(out) as table:
+    with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
         source = inputs.source(run)
         if plain.whole:
             source = source.as_one_line()
         from heedful.runs.run import load, streaming
 
         loaded_run = load(run, device=device)
+        masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
         predictor = task.predictor(loaded_run, precision)
         parsed = inputs.read(source, loaded_run, whole=plain.whole)
         if plain.stream:
@@ -298,8 +300,11 @@ def predict(
         else:
             answers = _answers(loaded_run, predictor, source.blocks(parsed))
         columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
+        first_key = loaded_run.task.columns.inputs[0]
         n, failed, notes = 0, 0, NoteLog()
         for parsed_input, prediction in answers:
+            if masks is not None:
+                masks.add(parsed_input.values.get(first_key, ""), prediction)
             if table is not None:
                 table.add(parsed_input.record, prediction)
             elif inputs.structured:
@@ -307,13 +312,26 @@ def predict(
             else:
                 result("" if plain.stream else one_line(prediction.text))
             n, failed = n + 1, failed + bool(prediction.error)
-            notes.add(prediction, parsed_input.values.get(loaded_run.task.columns.inputs[0]))
+            notes.add(prediction, parsed_input.values.get(first_key))
         notes.summarize()
         if table is not None:
             table.write()
             log(f"{table.path}: {n:,} rows")
+        if masks is not None:
+            log(f"{masks.path}: {len(masks):,} masks")
         if failed:
             raise WorkError(f"{failed} of {n} inputs could not be read")
+
+
+def _mask_folder(out: Path, run: "Run", inputs: Inputs) -> MaskFolder:
+    """Return the folder of masks.
+
+    Raises:
+        RequestError: the task predicts no images, so that ``out`` must be a table.
+    """
+    if not run.task.info.predicts_images:
+        check_out(out, OUTPUTS)
+    return MaskFolder(out, folders_of(inputs.files))
 
 
 def _answers(

@@ -63,7 +63,8 @@ class Augmentation(Config):
             captions name them.
         erase: the probability of overwriting a rectangle with the mean of all images, or with grey in
             captioning (Zhong et al. 2020, "Random erasing": area 0.02 to 0.33 of the image, aspect ratio 0.3
-            to 3.3; a rectangle that does not fit is clipped, not drawn again).
+            to 3.3; a rectangle that does not fit is clipped, not drawn again). In segmentation, the pixels of
+            the rectangle are not scored.
     """
 
     crop: Crop | None = None
@@ -101,6 +102,43 @@ def augmented(
     if augmentation.erase:
         pixels = _erased(pixels, draws[:, 3:], augmentation.erase, fill)
     return pixels
+
+
+def augmented_with_masks(
+    pixels: UInt8[np.ndarray, "B C H W"],
+    masks: UInt8[np.ndarray, "B H W"],
+    samples: Sequence[int],
+    augmentation: Augmentation,
+    *,
+    seed: int,
+    epoch: int,
+    fill: UInt8[np.ndarray, " C"],
+    erased: int,
+) -> tuple[UInt8[np.ndarray, "B C H W"], UInt8[np.ndarray, "B H W"]]:
+    """Augment images, and their masks in the same way; the images are those of `augmented`.
+
+    Args:
+        pixels: the images; not modified.
+        masks: a class number for each pixel, which is never interpolated: of a crop, the nearest is taken.
+        samples: the sample number of each image.
+        augmentation: the augmentation.
+        seed: see `augmented`.
+        epoch: see `augmented`.
+        fill: the value of each channel in an erased rectangle.
+        erased: the class number there.
+    """
+    if augmentation.crop is not None:
+        boxes = crop_boxes(uniforms(seed, epoch, samples, 4, CROPS), augmentation.crop)
+        pixels, masks = resized_crops(pixels, *boxes), nearest_crops(masks, *boxes)
+    together = augmented(
+        np.concatenate([pixels, masks[:, None]], axis=1),
+        samples,
+        augmentation.model_copy(update={"crop": None}),
+        seed=seed,
+        epoch=epoch,
+        fill=np.append(fill, np.uint8(erased)),
+    )
+    return together[:, :-1], together[:, -1]
 
 
 def uniforms(
@@ -153,12 +191,29 @@ def resized_crops(
     return np.rint(y).astype(np.uint8)
 
 
+def nearest_crops(
+    masks: UInt8[np.ndarray, "B H W"], corners: Float[np.ndarray, "B 2"], sides: Float[np.ndarray, "B 2"]
+) -> UInt8[np.ndarray, "B H W"]:
+    """Crop masks as `resized_crops` does images, and take the nearest pixel in place of interpolating."""
+    rows, columns = (
+        np.floor(_positions(corners[:, axis], sides[:, axis], masks.shape[1 + axis]) + 0.5).astype(np.int64)
+        for axis in (0, 1)
+    )
+    return masks[np.arange(len(masks))[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def _positions(
+    starts: Float[np.ndarray, " B"], sides: Float[np.ndarray, " B"], n: int
+) -> Float[np.ndarray, "B n"]:
+    """Return the position p_i of each of n new pixels, in pixels of the image from 0 to n - 1."""
+    return np.clip(n * starts[:, None] + (np.arange(n) + 0.5) * sides[:, None] - 0.5, 0, n - 1)
+
+
 def _interpolation_weights(
     starts: Float[np.ndarray, " B"], sides: Float[np.ndarray, " B"], n: int
 ) -> Float[np.ndarray, "B n n"]:
     """Return the weight of each of n pixels x in a new pixel at position p_i: ``max(0, 1 - |x - p_i|)``."""
-    positions = n * starts[:, None] + (np.arange(n) + 0.5) * sides[:, None] - 0.5
-    distances = np.abs(np.arange(n) - np.clip(positions, 0, n - 1)[:, :, None])
+    distances = np.abs(np.arange(n) - _positions(starts, sides, n)[:, :, None])
     return np.maximum(0, 1 - distances).astype(np.float32)
 
 

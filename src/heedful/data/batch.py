@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from heedful.data.masking import MaskedSequence
@@ -80,7 +80,8 @@ class Batch(_Tensors):
         values: the target value of each sequence, for regression, or its target values, ``[B, C]``.
         answers: the first and last position in ``[T]`` of each sequence's answer, for question answering.
         links: the word alignment of inputs and source, if known.
-        weights: the weight of each class or target in the loss; None: 1.
+        masks: the class index of each pixel, for segmentation; `UNSCORED`: not scored.
+        weights: the weight of each class, target or pixel in the loss; None: 1.
     """
 
     inputs: Tokens | Images
@@ -94,7 +95,8 @@ class Batch(_Tensors):
     values: Float[Tensor, "B ..."] | None = None
     answers: Int[Tensor, "B 2"] | None = None
     links: TokenLinks | None = None
-    weights: Float[Tensor, " R"] | None = None
+    masks: Int[Tensor, "B H W"] | None = None
+    weights: Float[Tensor, "..."] | None = None
 
     @classmethod
     def teacher_forced(
@@ -258,6 +260,14 @@ class Batch(_Tensors):
         """Build a batch of images with their classes; no token has a target."""
         class_ids = torch.as_tensor(classes, dtype=torch.int64)
         return replace(cls._without_targets(images, samples), ragged=False, classes=class_ids)
+
+    @classmethod
+    def segmented(
+        cls, images: Images, masks: UInt8[np.ndarray, "B H W"], samples: Sequence[int] = ()
+    ) -> "Batch":
+        """Build a batch of images with the class of each pixel; no token has a target."""
+        targets = torch.from_numpy(masks.astype(np.int64))
+        return replace(cls._without_targets(images, samples), ragged=False, masks=targets)
 
     @classmethod
     def masked(

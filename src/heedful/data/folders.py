@@ -1,4 +1,4 @@
-"""Folders of images: with one subfolder for each class, or with captions."""
+"""Folders of images: with one subfolder for each class, with captions, or with masks."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from heedful.data.images import IMAGE, SUFFIXES, LazyImage
+from heedful.data.images import IMAGE, MASK, SUFFIXES, LazyImage
 from heedful.data.lines import File, LocatedRow, Location, Rows, Source, expand, files_in, located_lines
 from heedful.data.text import TsvSource, field_at, record_of, texts_at
 from heedful.errors import DataError, nearest
@@ -202,3 +202,56 @@ def _text_file_captions(text_files: list[File], images: list[Path], folder: File
         for image in by_stem.get(stem, [stem]):
             for location, text in captions:
                 yield Caption(str(image.relative_to(folder.path)), text, location)
+
+
+IMAGES, MASKS = "images", "masks"
+"""Subfolders of a folder with masks."""
+
+
+class SegmentedFolderSource(Source):
+    """A row for each image in the subfolder ``images``, with the mask of the same name in ``masks``.
+
+    Names may differ in their suffixes: ``images/1.jpg`` and ``masks/1.png``. Both subfolders may have the
+    same subfolders. Images are sorted by file name; files whose names begin with a dot are ignored.
+
+    Args:
+        path: the folder.
+    """
+
+    kind: Literal["segmented-folder"] = "segmented-folder"
+    path: str
+
+    def open(self, root: Path) -> Rows:
+        """Yield rows with an ``image`` and a ``mask``, not opened yet."""
+        folder = _find(self.path, root)
+        images, masks = (_by_stem(folder, part) for part in (IMAGES, MASKS))
+        for files, part, partners, kind in ((images, MASKS, masks, "mask"), (masks, IMAGES, images, "image")):
+            if missing := next((stem for stem in files if stem not in partners), None):
+                partner = folder.path / part / f"{missing}.png"
+                raise DataError(
+                    f"{files[missing].path}: has no {kind}; expected {partner} (or another suffix); add it, "
+                    "or move the file elsewhere"
+                )
+        return (
+            LocatedRow({IMAGE: LazyImage(*images[stem]), MASK: LazyImage(*masks[stem])}, Location(file.name))
+            for stem, file in images.items()
+        )
+
+
+def _by_stem(folder: File, part: str) -> dict[Path, File]:
+    """Return the images in a subfolder by their paths in it, without suffix."""
+    subfolder = File(folder.path / part, str(Path(folder.name) / part))
+    if not subfolder.path.is_dir():
+        raise DataError(
+            f"{folder.path}: has no subfolder {part}; expected the subfolders {IMAGES} and {MASKS}, whose "
+            "files have equal names"
+        )
+    files: dict[Path, File] = {}
+    for file in files_in(subfolder):
+        if _is_image(file.path):
+            other = files.setdefault(file.path.relative_to(subfolder.path).with_suffix(""), file)
+            if other is not file:
+                raise DataError(f"{file.path}: has the same name as {other.path.name}; rename one of them")
+    if not files:
+        raise DataError(f"{subfolder.path}: has no images; add some")
+    return files

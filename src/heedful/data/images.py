@@ -22,8 +22,11 @@ from heedful.files import require_end
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-IMAGE = "image"
-"""The image column in every task that reads images."""
+IMAGE, MASK = "image", "mask"
+"""The image column in every task that reads images, and the column of the classes of its pixels."""
+
+UNSCORED = 255
+"""The class index of pixels that are neither learned nor scored, as in PASCAL VOC."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
 """Suffixes of image files in folders; a file that is named explicitly may have any name."""
@@ -118,6 +121,43 @@ class LazyImage:
             bilinear = Image.Resampling.BILINEAR
             fitted = ImageOps.fit(_on_white(image, MODES[channels]), (size, size), bilinear)
         return np.ascontiguousarray(np.asarray(fitted).reshape(size, size, channels).transpose(2, 0, 1))
+
+    def numbers(self, size: int | None = None) -> UInt8[np.ndarray, "H W"]:
+        """Return the pixels of a mask as they are stored: class numbers, or the indices of a palette.
+
+        Args:
+            size: the geometry of `pixels` at this size, with the nearest number; None: the whole mask.
+
+        Raises:
+            DataError: if it cannot be read, or its pixels are not numbers from 0 to 255.
+        """
+        from PIL import Image, ImageOps
+
+        with self._opened() as image:
+            if image.format == "JPEG":
+                raise DataError(f"{self.name}: JPEG does not keep the numbers of a mask; save masks as PNG")
+            if image.mode not in {"1", "L", "P"}:
+                raise DataError(
+                    f"{self.name}: a mask must have one class number for each pixel (8-bit grey or palette), "
+                    f"got mode {image.mode}; convert its colours to numbers"
+                )
+            ImageOps.exif_transpose(image, in_place=True)
+            if size is not None:
+                image = ImageOps.fit(image, (size, size), Image.Resampling.NEAREST)
+            return np.array(image, dtype=np.uint8)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, after the EXIF orientation is applied.
+
+        Raises:
+            DataError: if it cannot be read.
+        """
+        from PIL import ImageOps
+
+        with self._opened() as image:
+            ImageOps.exif_transpose(image, in_place=True)
+            return image.size
 
     @property
     def kind(self) -> str:

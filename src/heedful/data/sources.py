@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
 from heedful.data.corpora import open_corpus, require_corpus
-from heedful.data.folders import CaptionedFolderSource, FolderSource
+from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
 from heedful.data.parquet import is_parquet, parquet_source
@@ -70,6 +70,7 @@ _OneSource = (
     | IdxSource
     | FolderSource
     | CaptionedFolderSource
+    | SegmentedFolderSource
 )
 
 

@@ -86,7 +86,7 @@ def find_sites(model: nn.Module) -> list[AttentionSite]:
     counts: Counter[tuple[str, Kind]] = Counter()
     for name, module in model.named_modules():
         attention = _attention_kind(module)
-        if attention is None:
+        if attention is None or name.startswith("heads."):  # heads are not part of the pass that is captured
             continue
         kind, n_heads = attention
         stack = name.partition(".")[0]

@@ -10,6 +10,7 @@ Each is built from the section ``objective`` of the recipe:
 | `TAG` | the tag of a word | ``tag``, ``correct`` |
 | `NUMBER` | the number of a sequence | ``value`` |
 | `ANSWER` | start and end of the answer | ``answer``, ``correct`` |
+| `PIXEL` | the class of a pixel | ``pixel``, ``correct`` |
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ import torch
 from heedful.objectives.classification import AnswerSpan, SequenceClass, TokenClass
 from heedful.objectives.cross_entropy import MaskedToken, NextToken
 from heedful.objectives.regression import Huber, NumberError
+from heedful.objectives.segmentation import PixelClass
 from heedful.objectives.terms import Objective
 
 Losses = Mapping[str, Callable[[Any], Objective]]
@@ -34,3 +36,4 @@ NUMBER: Losses = {
     "huber": lambda c: NumberError(Huber(c.huber_delta)),
 }
 ANSWER: Losses = {"cross-entropy": lambda c: AnswerSpan()}
+PIXEL: Losses = {"cross-entropy": lambda c: PixelClass(c.label_smoothing)}

@@ -23,6 +23,7 @@ _OF_FILES = {
     "idx",
     "folder",
     "captioned-folder",
+    "segmented-folder",
     "beside",
     "chain",
 }

@@ -10,6 +10,7 @@ would depend on how it is split into micro-batches.) Validations measure the los
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -64,9 +65,24 @@ def with_class_weights(
     """
     if setting is None:
         return batches
-    counts = np.bincount(classes, minlength=len(labels))
+    return WeightedBatches(batches, weights_of(setting, labels, np.bincount(classes, minlength=len(labels))))
+
+
+def weights_of(
+    setting: Literal["balanced"] | Mapping[str, float], labels: Sequence[str], counts: NDArray[np.integer]
+) -> Float[Tensor, " C"]:
+    """Return the weight of each class.
+
+    Args:
+        setting: ``objective.class_weights``.
+        labels: the labels of the classes, in their order.
+        counts: the number of items of each class in the training data.
+
+    Raises:
+        RequestError: the recipe gives a weight to an unknown label.
+    """
     weights = _balanced(counts) if setting == "balanced" else _given(setting, labels)
-    return WeightedBatches(batches, torch.from_numpy(weights).float())
+    return torch.from_numpy(weights).float()
 
 
 def _balanced(counts: NDArray[np.integer]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ Each task prepares one (`heedful.tasks.base.Task.model_input`):
 | tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
 | question answering | input: ``<cls> a <sep> b <sep>`` | the first and last token of the answer |
 | image classification | input: patches | the class |
+| segmentation | input: patches | the class of each patch |
 | captioning | source: patches, target, prefix | every token of the caption, and the end token |
 """
 

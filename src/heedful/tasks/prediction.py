@@ -105,6 +105,10 @@ class Prediction:
         labels, log_probs = self.distribution
         return {label: math.exp(log_prob) for label, log_prob in zip(labels, log_probs.tolist(), strict=True)}
 
+    def image_file(self) -> bytes | None:
+        """Return the answer as an image file, if it is an image (`TaskInfo.predicts_images`)."""
+        return None
+
     @classmethod
     def keys(cls) -> frozenset[str]:
         """Return the keys that `to_dict` may have."""

@@ -16,6 +16,7 @@ from heedful.tasks.masked_language_modelling.task import MaskedLanguageModelling
 from heedful.tasks.multilabel_classification import MultilabelClassification
 from heedful.tasks.question_answering.task import QuestionAnswering
 from heedful.tasks.regression import Regression
+from heedful.tasks.segmentation.task import ImageSegmentation
 from heedful.tasks.summarisation import Summarisation
 from heedful.tasks.tagging import Tagging
 from heedful.tasks.translation import Translation
@@ -31,6 +32,7 @@ TASKS: dict[str, type[Task]] = {
     "tagging": Tagging,
     "question-answering": QuestionAnswering,
     "regression": Regression,
+    "segmentation": ImageSegmentation,
     "captioning": Captioning,
 }
 

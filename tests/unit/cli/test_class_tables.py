@@ -1,10 +1,12 @@
 """Tables of classes on the terminal, against scikit-learn's report and matrix."""
 
+import numpy as np
 import pytest
 from sklearn.metrics import classification_report, confusion_matrix
 
 from heedful.cli.class_tables import MOST_COUNTS, MOST_SCORES, class_tables
 from heedful.tasks.metrics.classification import classification_scores, label_set_scores
+from heedful.tasks.metrics.segmentation import segmentation_scores
 
 TARGETS = list("aabbbcca")
 PREDICTED = list("abbbacca")
@@ -30,6 +32,19 @@ def test_scores_and_counts_are_those_of_scikit_learn():
     assert (blank, head.split()) == ("", ["true", "\\", "predicted", "a", "b", "c"])
     matrix = confusion_matrix(TARGETS, PREDICTED, labels=list("abc"))
     assert cells(rows) == [[name, *map(str, counts)] for name, counts in zip("abc", matrix, strict=True)]
+
+
+def test_pixels_have_their_intersection_over_union():
+    matrix = np.array([[6, 2, 0], [1, 3, 0], [0, 0, 0]])
+    scores = segmentation_scores(matrix, ["sky", "sea", "sun"], "region:all")
+    _, head, *lines = class_tables(scores[0].details, 80)
+    assert head.split() == ["class", "precision", "recall", "IoU", "count"]
+    assert cells(lines)[:3] == [
+        ["sky", "0.8571", "0.7500", "0.6667", "8"],
+        ["sea", "0.6000", "0.7500", "0.5000", "4"],
+        ["sun", "-", "-", "-", "0"],
+    ]
+    assert [*class_tables(scores[1].details, 80)] == []
 
 
 def test_an_undefined_rate_is_a_dash():

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heedful.data.augmentation import CROPS, Augmentation, Crop, augmented, resized_crops, uniforms
+from heedful.data.augmentation import (
+    CROPS,
+    Augmentation,
+    Crop,
+    augmented,
+    augmented_with_masks,
+    resized_crops,
+    uniforms,
+)
 
 N, C, H, W = 101, 2, 7, 11
 PIXELS = np.random.default_rng(2).integers(1, 256, (N, C, H, W), dtype=np.uint8)
@@ -220,3 +228,49 @@ def test_the_random_numbers_are_uniform(seed, epoch):
     assert found.max() < 1
     assert found.mean() == pytest.approx(0.5, abs=0.03)
     assert np.histogram(found, 4, (0, 1))[0].min() > 800
+
+
+# Masks -----------------------------------------------------------------------------------------------------
+
+ERASED = 255
+# Each class has a level of its own in both channels of the image.
+MASKS = np.random.default_rng(3).integers(0, 5, (N, H, W), dtype=np.uint8)
+PAINTED = np.stack([40 * MASKS + 7, 200 - 40 * MASKS], axis=1).astype(np.uint8)
+
+
+def changed_together(pixels=PAINTED, masks=MASKS, **how):
+    return augmented_with_masks(
+        pixels, masks, range(N), Augmentation(**how), seed=5, epoch=3, fill=FILL, erased=ERASED
+    )
+
+
+@pytest.mark.parametrize("how", [{}, {"shift": 2}, {"flip": True}, {"erase": 1.0}, ALL])
+def test_images_with_masks_are_changed_like_those_without(how):
+    before = MASKS.copy()
+    pixels, masks = changed_together(**how)
+    assert np.array_equal(pixels, changed(PAINTED, **how))
+    assert masks.shape == MASKS.shape
+    assert np.array_equal(MASKS, before)
+
+
+@pytest.mark.parametrize("how", [{"shift": 2}, {"flip": True}, {"erase": 0.7, "shift": 2, "flip": True}])
+def test_a_pixel_and_its_class_move_together_and_what_is_erased_has_no_class(how):
+    pixels, masks = changed_together(**how)
+    erased = (pixels == 0).all(1)
+    assert np.array_equal(erased, masks == ERASED)
+    assert erased.any() == ("erase" in how)
+    kept = masks[~erased].astype(int)
+    assert np.array_equal(pixels[:, 0][~erased], 40 * kept + 7)
+    assert np.array_equal(pixels[:, 1][~erased], 200 - 40 * kept)
+    assert not np.array_equal(masks, MASKS)
+
+
+def test_a_crop_of_a_mask_has_the_class_of_the_nearest_pixel_of_the_same_crop():
+    """The ramps are in the image the numbers of columns and rows, so they tell what each pixel was."""
+    pixels = np.broadcast_to(RAMPS, (N, *RAMPS.shape))
+    for axis in (0, 1):
+        masks = np.broadcast_to(RAMPS[axis] // STEP, (N, SIDE, SIDE))
+        images, cropped = changed_together(pixels, masks, crop=Crop(area=[0.2, 0.9]))
+        places = images[:, axis] / STEP
+        assert np.abs(places - cropped).max() <= 0.5 + 0.5 / STEP
+        assert len(np.unique(cropped)) == SIDE

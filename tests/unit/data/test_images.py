@@ -284,3 +284,70 @@ def test_an_empty_path_of_a_table_is_a_missing_image(tmp_path):
     row = with_images(LocatedRow({"image": "", "label": "a"}, Location("t.tsv", 4)), ["image"], tmp_path)
     with pytest.raises(DataError, match=r"^t\.tsv:4: the image is missing$"):
         row.row["image"].pixels(3, 1)
+
+
+# Masks -----------------------------------------------------------------------------------------------------
+
+
+def stored(image, form="PNG", **settings):
+    content = io.BytesIO()
+    image.save(content, form, **settings)
+    return LazyImage(content.getvalue(), "m")
+
+
+NUMBERS = np.random.default_rng(6).integers(0, 256, (5, 7), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("mode", ["L", "P"])
+@pytest.mark.parametrize("form", ["PNG", "BMP", "TIFF"])
+def test_the_numbers_of_a_mask_are_its_pixels_or_the_indices_of_its_palette(mode, form):
+    image = Image.fromarray(NUMBERS)
+    if mode == "P":
+        image.putpalette(bytes(np.random.default_rng(1).integers(0, 256, 768, dtype=np.uint8)))
+    assert np.array_equal(stored(image, form).numbers(), NUMBERS)
+
+
+def test_a_mask_of_two_colours_has_the_numbers_0_and_1():
+    assert np.array_equal(stored(Image.fromarray(NUMBERS > 99)).numbers(), NUMBERS > 99)
+
+
+def test_transparency_does_not_change_numbers():
+    image = Image.fromarray(NUMBERS)
+    image.putpalette(bytes(range(256)) * 3)
+    assert np.array_equal(stored(image, transparency=int(NUMBERS[0, 0])).numbers(), NUMBERS)
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (12, 20), (21, 12), (5, 9)])
+@pytest.mark.parametrize("size", [3, 6, 12, 24])
+def test_a_mask_is_read_where_its_image_is(shape, size):
+    """Of an image whose levels are its columns (or rows), and a mask with the numbers of these."""
+    for axis in (0, 1):
+        ramp = np.broadcast_to(np.expand_dims(np.arange(shape[axis]), 1 - axis), shape)
+        pixels = LazyImage((8 * ramp).astype(np.uint8), "i").pixels(size, 1)[0] / 8
+        numbers = LazyImage(ramp.astype(np.uint8), "m").numbers(size)
+        inner = (slice(1, -1), slice(1, -1))  # edges are repeated, so they are nearer to the middle
+        assert np.abs(pixels[inner] - numbers[inner]).max() <= 0.5 + 1 / 8
+
+
+@pytest.mark.parametrize(
+    ("image", "form", "message"),
+    [
+        (Image.new("RGB", (3, 3)), "PNG", r"m: a mask must have one class number .* got mode RGB; convert"),
+        (Image.new("LA", (3, 3)), "PNG", "got mode LA"),
+        (Image.new("I;16", (3, 3)), "PNG", "got mode I;16"),
+        (Image.new("L", (3, 3)), "JPEG", "m: JPEG does not keep the numbers of a mask; save masks as PNG"),
+    ],
+)
+def test_what_has_no_numbers_is_no_mask(image, form, message):
+    with pytest.raises(DataError, match=message):
+        stored(image, form).numbers()
+
+
+def test_the_size_of_an_image_is_that_after_its_orientation():
+    image = Image.new("L", (3, 5))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by a quarter turn
+    for form in ("PNG", "JPEG", "TIFF"):
+        assert stored(image, form).size == (3, 5)
+        assert stored(image, form, exif=exif).size == (5, 3)
+    assert LazyImage(np.zeros((5, 3), np.uint8), "array").size == (3, 5)

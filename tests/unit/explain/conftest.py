@@ -48,6 +48,8 @@ def pixels(seed: int, size: int = 6) -> Any:
 
 
 IMAGES = [{"image": LazyImage.of(pixels(i)), "label": label} for i, label in enumerate("abc")]
+MASKED = [{"image": row["image"], "mask": LazyImage.of(pixels(i) % 3)} for i, row in enumerate(IMAGES)]
+MASK_TRANSFORMER = {"kind": "mask-transformer", "n_layers": 1, "n_heads": 3, "d_ff": 17, "dropout": 0.0}
 CAPTIONED = [{"image": LazyImage.of(pixels(i)), "caption": row["source"]} for i, row in enumerate(PAIRS)]
 
 SHORT = {"kind": "greedy", "max_length": {"ratio": 0, "extra": 5}}
@@ -240,6 +242,18 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         ),
         IMAGES,
         pixels(9),
+    ),
+    "masks": (
+        _recipe({"kind": "segmentation", "labels": ["a", "b", "c"], "decoder": "pixels"}, None, VISION),
+        MASKED,
+        pixels(4),
+    ),
+    "masks by a transformer": (
+        _recipe(
+            {"kind": "segmentation", "labels": ["a", "b", "c"], "decoder": MASK_TRANSFORMER}, None, VISION
+        ),
+        MASKED,
+        pixels(4),
     ),
     "captions": (_recipe("captioning", WORDS, CAPTIONER, decoding=SHORT), CAPTIONED, pixels(5)),
 }

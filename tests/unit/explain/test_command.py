@@ -263,7 +263,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("view", [name for name in VIEWS if name != "gradients"])
+@pytest.mark.parametrize("view", [name for name in VIEWS if name not in ("gradients", "mask")])
 def test_every_view_of_an_image_in_every_form(command, image, tmp_path, published, view):
     shown = command("images", image, "--view", view)
     assert len(shown.splitlines()) > len(command("images", image).splitlines()) + 1

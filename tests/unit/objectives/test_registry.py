@@ -8,6 +8,7 @@ from heedful.objectives import registry
 from heedful.objectives.classification import AnswerSpan, SequenceClass, TokenClass
 from heedful.objectives.cross_entropy import MaskedToken, NextToken
 from heedful.objectives.regression import NumberError
+from heedful.objectives.segmentation import PixelClass
 from heedful.objectives.terms import Objective
 from heedful.runs.reading import read_recipe
 from heedful.tasks.registry import TASKS, task_for
@@ -23,9 +24,10 @@ RECIPES = {
     "phrasebook-tags": ("TAG", TokenClass),
     "sick-relatedness": ("NUMBER", NumberError),
     "phrasebook-questions": ("ANSWER", AnswerSpan),
+    "scene-masks": ("PIXEL", PixelClass),
 }
 OVER_VOCABULARY = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "MASKED_TOKEN")]
-SMOOTHED = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "CLASS", "TAG")]
+SMOOTHED = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "CLASS", "TAG", "PIXEL")]
 TABLES = {name: table for name, table in vars(registry).items() if name.isupper()}
 
 

@@ -15,6 +15,7 @@ from heedful.data.sources import (
     FolderSource,
     IdxSource,
     JsonlSource,
+    SegmentedFolderSource,
     SquadSource,
     TextSource,
     TsvSource,
@@ -42,6 +43,7 @@ OWN = [
     "my-own-questions",
     "my-own-images",
     "my-own-captions",
+    "my-own-masks",
 ]
 # Their vocabularies are quickly made; the whole sweep reads all corpora.
 SMALL = (
@@ -49,13 +51,14 @@ SMALL = (
     "fashion-resnet",
     "fashion-vit",
     "reverse",
+    "scene-masks",
     "scenes",
     "shakespeare-char-cpu",
     "sick",
     "trec",
 )
 KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | IdxSource | FolderSource
-KINDS |= CaptionedFolderSource | ConllSource | SquadSource
+KINDS |= CaptionedFolderSource | SegmentedFolderSource | ConllSource | SquadSource
 
 
 def sources(recipe: Recipe):

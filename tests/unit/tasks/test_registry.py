@@ -52,9 +52,13 @@ def test_synthetic_batches_hold_what_was_asked_for(name):
     recipe, _ = read_recipe(name)
     sizes, n, length, source_length = (101, 53), 11, 7, 5
     batch = task_for(recipe).synthetic_batch(sizes, n, length, source_length)
-    if recipe.task.kind == "image-classification":
-        assert len(batch.classes) == n
-        assert batch.classes.max() < sizes[-1]
+    if recipe.task.kind in ("image-classification", "segmentation"):
+        if recipe.task.kind == "segmentation":
+            assert batch.masks.shape == (n, recipe.model.image_size, recipe.model.image_size)
+            assert batch.masks.max() < sizes[-1]
+        else:
+            assert len(batch.classes) == n
+            assert batch.classes.max() < sizes[-1]
         assert batch.inputs.layout.lengths == (recipe.model.n_tokens,) * n
         assert batch.inputs.pixels.shape[1:] == (recipe.model.channels, *[recipe.model.image_size] * 2)
         return

@@ -55,6 +55,7 @@ CORPORA: dict[str, Callable[[str, int], Iterator[JsonObject]]] = {
     "repeats-long": partial(_pairs, generate=partial(sequences.repeats, shortest=17, longest=32)),
     "digits": digits,
     "scenes": scenes.rows,
+    "scene-masks": scenes.masked_rows,
 }
 
 
@@ -70,7 +71,7 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[JsonObject]
         For sentence pairs, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format,
         ``0-0 1-2``), ``source_tags`` and ``target_tags`` (one tag a word, separated by spaces); for
         questions, ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage);
-        for images, ``image`` and ``label`` or ``caption``.
+        for images, ``image`` and ``label``, ``caption`` or ``mask``.
 
     Raises:
         RequestError: if there is no such corpus or split.

@@ -2,7 +2,8 @@
 
 An image shows one or two groups of objects. The objects of a group have the same size, colour and shape. Two
 groups differ in colour or shape, and one is above or beside the other: a straight line separates them in one
-direction and none does in the other, so a caption is either true or false.
+direction and none does in the other, so a caption is either true or false. The same images have masks: the
+shape that each pixel belongs to.
 
 The caption is a function of the image. It begins with the group of larger objects; if the sizes are equal,
 with the group of more objects; if these are equal too, with the upper or left group.
@@ -44,6 +45,7 @@ COLOURS = {
     "black": (25, 25, 25),
 }
 SHAPES = {"circle": "circles", "square": "squares", "triangle": "triangles", "cross": "crosses"}
+CLASSES = ("background", *SHAPES)  # of the pixels of masks, in the order of their numbers
 LIGHTEST, GREYS, SHADES = 255, 56, 16  # number of greys of the background; maximum change of a colour
 
 HELD_OUT = {
@@ -54,6 +56,7 @@ HELD_OUT = {
 
 SINGLE = 0.2  # the share of images with one group
 
+MOSTLY = 0.5  # the share of a pixel from which on it belongs to a shape
 POINTS = 4  # sample points along each side of a pixel: antialiasing with 16 points per pixel
 INSIDE: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]] = {
     "circle": lambda u, v: u**2 + v**2 <= 1,
@@ -107,6 +110,23 @@ def rows(split: str, seed: int = 0) -> Iterator[JsonObject]:
     )
 
 
+def masked_rows(split: str, seed: int = 0) -> Iterator[JsonObject]:
+    """Return the images of `rows` as rows with ``image`` and ``mask``, whose numbers are those of `CLASSES`.
+
+    Raises:
+        RequestError: if there is no such split.
+    """
+    require_split("scene-masks", split)
+    drawn = ((number, scene(split, number, seed)) for number in range(N_IMAGES[split]))
+    return (
+        {
+            "image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"),
+            "mask": LazyImage(mask(s), f"the mask of scenes/{split}:{number + 1}"),
+        }
+        for number, s in drawn
+    )
+
+
 def scene(split: str, number: int, seed: int = 0) -> Scene:
     """Return scene ``number`` of a split, counted from 0."""
     draw = Draw(3 * (seed * 1_000_000 + number) + SPLITS.index(split))
@@ -131,6 +151,16 @@ def pixels(s: Scene) -> Pixels:
         for box in group.boxes:
             draw_shape(image, group.shape, group.shade, *box)
     return image
+
+
+def mask(s: Scene) -> Pixels:
+    """Return the class of each pixel of a scene, ``[48, 48]``: that of a shape that covers half of it."""
+    numbers = np.zeros((SIDE, SIDE), np.uint8)
+    for group in s.groups:
+        for left, top, side in group.boxes:
+            window = numbers[top : top + side, left : left + side]
+            window[_coverage(group.shape, side) >= MOSTLY] = CLASSES.index(group.shape)
+    return numbers
 
 
 def draw_shape(image: Pixels, shape: str, colour: Colour, left: int, top: int, side: int) -> None:

@@ -68,6 +68,7 @@ VIEWS: dict[str, View] = {
         "an image model with attention and a class token",
         remedy="train an image model with model.pooling=first, or ",
     ),
+    "mask": View("pixels of each class in the predicted mask of an image", "masks as predictions"),
     "positions": View("cosine similarity of position vectors", "position vectors"),
     "filters": View("principal components of the patch projection", "image patches"),
 }

@@ -10,6 +10,7 @@ from scipy import ndimage
 
 from heedful.data.corpora import open_corpus
 from heedful.data.corpora.scenes import (
+    CLASSES,
     COLOURS,
     HELD_OUT,
     N_IMAGES,
@@ -19,6 +20,8 @@ from heedful.data.corpora.scenes import (
     Scene,
     caption,
     draw_shape,
+    mask,
+    masked_rows,
     pixels,
     relation,
     rows,
@@ -244,3 +247,41 @@ def test_an_edge_is_mixed_by_what_is_covered():
     points = [(i + 0.5) / 4 - 1 for i in range(4)]
     inside = sum(u**2 + v**2 <= 1 for u in points for v in points)
     assert drawn("circle", 2, (55, 55, 55))[1, 3, 0] == math.floor(255 - 200 * inside / 16 + 0.5)
+
+
+# Masks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", N_IMAGES)
+def test_a_mask_has_the_shape_of_each_thing_that_the_pixels_show(split):
+    for row in islice(masked_rows(split), SOME):
+        numbers = row["mask"].numbers()
+        found = [(what[2], box) for what, box in things_of(row["image"].pixels(48, 3))]
+        of_things = {CLASSES.index(shape) for shape, _ in found}
+        assert {*np.unique(numbers)} == {0, *of_things}
+        covered = np.zeros_like(numbers, dtype=bool)
+        for shape, (top, bottom, left, right) in found:
+            window = numbers[top:bottom, left:right]
+            assert {*np.unique(window)} <= {0, CLASSES.index(shape)}
+            covered[top:bottom, left:right] = True
+        assert not numbers[~covered].any()
+
+
+def test_a_pixel_belongs_to_a_shape_that_covers_half_of_it():
+    """A shape of black on white: a pixel that is at least half covered is darker than grey."""
+    for number in range(SOME):
+        s = scene("train", number)
+        drawn = np.full((48, 48, 3), 255, np.uint8)
+        for g in s.groups:
+            for box in g.boxes:
+                draw_shape(drawn, g.shape, (0, 0, 0), *box)
+        assert np.array_equal(mask(s) > 0, drawn[..., 0] <= 128)
+
+
+def test_images_with_masks_are_those_with_captions():
+    for split in N_IMAGES:
+        for one, other in zip(rows(split), islice(masked_rows(split), 5), strict=False):
+            assert np.array_equal(one["image"].content, other["image"].content)
+            assert one["image"].name == other["image"].name
+    with pytest.raises(RequestError, match=r"scene-masks: unknown split 'dev'"):
+        open_corpus("scene-masks", "dev")

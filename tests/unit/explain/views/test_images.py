@@ -56,6 +56,40 @@ def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name
         explain_input(run, given, maps=NO_MAPS, views=["class-token"])
 
 
+# Masks
+
+
+@pytest.mark.parametrize("name", ["masks", "masks by a transformer"])
+def test_a_mask_has_the_class_of_each_pixel(explained, name):
+    run, given = explained(name)
+    (predicted,) = run.predict([given])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["mask"])
+    values, view = seen.views["mask"], view_module("mask")
+    assert np.array_equal(values["classes"], predicted.mask)
+    assert values["labels"] == ["a", "b", "c"]
+    assert values["shares"] == pytest.approx(predicted.shares, abs=1e-6)
+    assert [line.split()[1] for line in view.lines(seen, values)[1:]] == [*predicted.shares]
+    (drawn,) = view.drawings(seen, values)
+    assert (drawn["kind"], drawn["side"]) == ("patches", "input")
+    for label, image in zip(predicted.shares, drawn["images"], strict=True):
+        assert image["label"].startswith(f"{label} ")
+        assert image["grid"] == [6, 6]
+        wanted = predicted.mask == values["labels"].index(label)
+        assert np.array_equal(image["values"], wanted.ravel())
+    panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == [
+        "the image",
+        *(each["label"] for each in drawn["images"]),
+    ]
+
+
+@pytest.mark.parametrize("name", ["images", "captions", "classification"])
+def test_other_predictions_have_no_mask(explained, name):
+    run, given = explained(name)
+    with pytest.raises(RequestError, match="view mask needs masks as predictions"):
+        explain_input(run, given, maps=NO_MAPS, views=["mask"])
+
+
 # Positions
 
 

@@ -1,0 +1,385 @@
+"""Segmentation: a class for every pixel of an image.
+
+row -> pixels, class index of each pixel -> `Batch.segmented` -> model -> patches -> decoder -> loss
+path -> pixels -> hidden states -> patches -> decoder -> class of each pixel -> mask
+
+A mask is an image file whose pixels are class numbers. Images and masks are read in the same geometry: the
+centre square at the model's size. A predicted mask has the size of its image; pixels outside of the centre
+square have no class, and are not scored.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from heedful.data.augmentation import Augmentation
+from heedful.data.batch import Batch
+from heedful.data.images import IMAGE, MASK, UNSCORED, LazyImage
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource, UserTable, user_table
+from heedful.data.store import TokenStore
+from heedful.errors import DataError, RequestError, nearest
+from heedful.models.base import Model
+from heedful.models.registry import build_model
+from heedful.models.resnet import ResNetConfig
+from heedful.models.segmentation import DecoderConfig, LinearDecoderConfig, segmentation_head
+from heedful.models.vision import VisionConfig
+from heedful.nn.patches import Images
+from heedful.nn.segmentation import SegmentationHead
+from heedful.objectives.registry import PIXEL, Losses
+from heedful.recipes import schema
+from heedful.tasks.base import Log, PreparedData, RowReader, Task
+from heedful.tasks.class_weights import weights_of
+from heedful.tasks.evaluation import Batches
+from heedful.tasks.image_classification import BUDGET, DataConfig, ImageProcessor
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
+from heedful.tasks.inputs.labels import FEWEST_LABELS, LabelsConfig, first_labels
+from heedful.tasks.inputs.masks import (
+    MOST_CLASSES,
+    MaskClasses,
+    check_size,
+    collect_numbers,
+    restored,
+)
+from heedful.tasks.metrics.classification import Counts, accuracy
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.segmentation import (
+    intersection_over_union,
+    mean_iou,
+    pixel_confusion,
+    segmentation_scores,
+)
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets, patches_axis
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.pretrained import start_image_reader
+from heedful.tasks.segmentation.batches import SegmentationBatches, class_pixels
+from heedful.tasks.segmentation.prediction import Segmentation
+from heedful.tasks.task_info import Columns, TaskInfo
+from heedful.typing import JsonMapping, JsonObject
+
+
+class SegmentationConfig(LabelsConfig):
+    """A class for every pixel of an image; the data have the columns ``image`` and ``mask``.
+
+    Args:
+        labels: the names of the class numbers 0, 1, … of masks; null: the numbers that occur in the training
+            masks are the names.
+        ignore: the number of pixels that are neither learned nor scored; null: there is none.
+        decoder: the part that computes the class scores of pixels from those of patches.
+    """
+
+    kind: Literal["segmentation"] = "segmentation"
+    ignore: Annotated[int, Field(ge=0, le=255)] | None = UNSCORED
+    decoder: DecoderConfig = LinearDecoderConfig()
+
+    @model_validator(mode="after")
+    def _has_numbers(self) -> Self:
+        if self.labels and len(self.labels) > MOST_CLASSES:
+            raise ValueError(f"labels: expected at most {MOST_CLASSES} labels, got {len(self.labels)}")
+        return self
+
+
+class ObjectiveConfig(schema.ClassObjectiveConfig):
+    """The loss on the class of each pixel.
+
+    Args:
+        class_weights: weights of the classes in the loss: ``balanced`` (rare classes weigh more, so that all
+            weigh the same in sum), or a map of labels to weights, 1 for others; null: none.
+    """
+
+    losses: ClassVar[Losses] = PIXEL
+
+
+class SegmentationRecipe(schema.Recipe):
+    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each image.
+
+    Args:
+        augmentation: how training images are changed in every epoch, and their masks with them.
+    """
+
+    task: SegmentationConfig
+    data: DataConfig
+    augmentation: Augmentation = Augmentation()
+    model: Annotated[VisionConfig | ResNetConfig, Field(discriminator="kind")]
+    objective: ObjectiveConfig = ObjectiveConfig()
+    validation: schema.NoValidationConfig = schema.NoValidationConfig()
+    decoding: schema.NoDecodingConfig | None = None
+    evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
+
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"mean-iou"})
+
+    def metric_names(self) -> set[str]:
+        """What validation measures."""
+        return {"loss", "accuracy"}
+
+    @schema.check
+    def _fits_its_decoder(self) -> None:
+        self.task.decoder.check(self.model)
+
+
+class ImageSegmentation(Task):
+    """Predict a class for every pixel of an image."""
+
+    Recipe = SegmentationRecipe
+    Processor = ImageProcessor
+    info = TaskInfo(
+        unit="images",
+        evaluation_verb="segmenting",
+        data_forms=("folder", "table"),
+        memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
+        predicts_images=True,
+        fitting_message="measuring the images",
+        encoding_message="reading the images",
+    )
+
+    validation_terms: ClassVar = {"loss": "pixel", "accuracy": "correct"}
+
+    recipe: SegmentationRecipe
+    processor: ImageProcessor
+
+    @property
+    def columns(self) -> Columns:
+        """An image and its mask."""
+        return Columns((IMAGE, MASK), (IMAGE,), single_valued=(IMAGE, MASK), images=(IMAGE, MASK))
+
+    @property
+    def classes(self) -> MaskClasses:
+        """The classes of the processor, and their numbers."""
+        task = self.recipe.task
+        return MaskClasses.of(self.processor.labels, task.labels, task.ignore)
+
+    def make_processor(self, read_rows: RowReader) -> ImageProcessor:
+        """Collect the class numbers if the recipe has no labels, and measure the pixels of all images.
+
+        Raises:
+            DataError: an image or mask cannot be read and is not to be left out, or there are fewer than two
+                class numbers.
+        """
+        recipe, model = self.recipe, self.recipe.model
+        labels = tuple(recipe.task.labels or ())
+        if not labels:
+            labels = collect_numbers(self._readable_masks(read_rows()), recipe.task.ignore)
+        reader = start_image_reader(recipe, model.image_size, model.channels)
+        if reader is None:
+            images = (row.row[IMAGE] for row in read_rows())
+            reader = ImageReader.from_images(
+                images, model.image_size, model.channels, drop=self.drops_unreadable
+            )
+        return ImageProcessor(reader, labels)
+
+    def _readable_masks(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[UInt8[np.ndarray, "H W"]]:
+        for row in rows:
+            try:
+                yield row.row[MASK].numbers(self.recipe.model.image_size)
+            except DataError as error:
+                if not self.drops_unreadable:
+                    raise DataError(f"{error} ({DROP_HINT})") from None
+
+    def new_report(self) -> DataReport:
+        """Return an empty report; `encode` counts in it how many images have each class."""
+        return DataReport()
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the pixels of the images, and the class index of each.
+
+        Raises:
+            DataError: an image or mask cannot be read and is not to be dropped, both differ in size, a class
+                number has no label, or no row is left.
+        """
+        reader, classes = self.processor.reader, self.classes
+        for row in rows:
+            report.rows += 1
+            image, mask = row.row[IMAGE], row.row[MASK]
+            try:
+                pixels: Any = reader.pixels(image).reshape(-1)
+                numbers = mask.numbers(reader.size)
+            except DataError as error:
+                if not self.drops_unreadable:
+                    raise DataError(f"{error} ({DROP_HINT})") from None
+                report.drop("unreadable", row.location)
+                continue
+            check_size(image, mask)
+            indices: Any = classes.indices(numbers, mask)
+            report.kept += 1
+            report.classes.update(classes.labels[i] for i in np.unique(indices) if i != UNSCORED)
+            yield LocatedRow({IMAGE: pixels, MASK: indices.reshape(-1)}, row.location)
+        if report.kept == 0:
+            raise DataError("\n  ".join(["no row can be used", *report.lines()]))
+
+    def n_ids(self) -> Mapping[str, int]:
+        """The number of levels of brightness, and that of class indices."""
+        return {IMAGE: LEVELS, MASK: UNSCORED + 1}
+
+    def data_notes(self, data: PreparedData) -> Sequence[str]:
+        """Note which labels no training pixel has."""
+        labels = self.processor.labels
+        counts = class_pixels(data.train, len(labels))
+        if missing := [label for label, n in zip(labels, counts, strict=True) if n == 0]:
+            return [f"no training pixel has the label {first_labels(missing)}: it cannot be learned"]
+        return []
+
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of labels; two if the recipe does not name them."""
+        return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
+
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
+        """Build an encoder, with a decoder of the class scores of pixels."""
+        sizes, recipe = self.processor.sizes if sizes is None else sizes, self.recipe
+        encoder = build_model(recipe.model)
+        encoder.heads[MASK] = segmentation_head(recipe.task.decoder, recipe.model, sizes[-1])
+        return encoder
+
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Log how images are read, and the labels."""
+        log(f"images: {self.processor.reader}")
+        log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
+
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
+        """Return batches of images; training images are augmented, and their classes may have weights."""
+        recipe, processor = self.recipe, self.processor
+        n_tokens, setting = recipe.model.n_tokens, recipe.objective.class_weights
+        if not training:
+            return SegmentationBatches(store, processor.reader, n_tokens)
+        labels, weights = processor.labels, None
+        if setting is not None:
+            weights = weights_of(setting, labels, class_pixels(store, len(labels)))
+        seed = recipe.training.seed
+        return SegmentationBatches(store, processor.reader, n_tokens, recipe.augmentation, seed, weights)
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Return noise; ``length`` is not used, since the model fixes the number of tokens."""
+        model, draw = self.recipe.model, np.random.default_rng(0)
+        side = model.image_size
+        pixels = torch.randn(n, model.channels, side, side, generator=torch.Generator().manual_seed(0))
+        masks = draw.integers(sizes[-1], size=(n, side, side), dtype=np.uint8)
+        return Batch.segmented(Images.of(pixels, model.n_tokens), masks)
+
+    @torch.inference_mode()
+    def predict(
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
+    ) -> list[Prediction]:
+        """Predict a mask for each input: the path of a file, a `LazyImage`, an array or an image of Pillow.
+
+        If an image cannot be read, its prediction has an ``error`` and no text.
+        """
+        results: list[Prediction] = []
+        size = max(1, BUDGET // self.recipe.model.n_tokens)
+        for start in range(0, len(inputs), size):
+            group = inputs[start : start + size]
+            results += self._predicted(model, group)
+            options.progress(len(group))
+        return results
+
+    def _predicted(self, model: Model, group: Sequence[TaskInput]) -> list[Prediction]:
+        reader, results, pixels = self.processor.reader, [Prediction("") for _ in group], {}
+        sizes: dict[int, tuple[int, int]] = {}
+        for i, task_input in enumerate(group):
+            try:
+                image = LazyImage.of(task_input)
+                pixels[i], sizes[i] = reader.pixels(image), image.size
+            except DataError as error:
+                pixels.pop(i, None)
+                results[i] = Prediction("", error=str(error))
+        if pixels:
+            normalised = reader.normalised(np.stack(list(pixels.values())))
+            images = Images.of(normalised, self.recipe.model.n_tokens).to(next(model.parameters()).device)
+            scores = model.heads[MASK](model(images), images.layout)
+            indices = scores.argmax(-1).to(torch.uint8).cpu().numpy()
+            for i, image_indices in zip(pixels, indices, strict=True):
+                results[i] = Segmentation.of(image_indices, self.classes, sizes[i])
+        return results
+
+    def model_input(
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare an image; each patch is a question for its class.
+
+        With a label as the target, only the patches of this class are questions.
+        """
+        config, reader, labels = self.recipe.model, self.processor.reader, self.processor.labels
+        pixels = reader.pixels(LazyImage.of(task_input))
+        answer = predict()
+        images = Images.of(reader.normalised(np.stack([pixels])), config.n_tokens)
+        before = config.n_tokens - int(np.prod(config.grid))
+        head = model.heads[MASK]
+        assert isinstance(head, SegmentationHead)
+
+        def patch_scores(hidden: Tensor) -> Float[Tensor, "N C"]:
+            return head.patch_scores(hidden, images.layout)[0]
+
+        with torch.no_grad():
+            on_device = images.to(next(model.parameters()).device)
+            answers = patch_scores(model(on_device)).argmax(-1).cpu()
+        explained = torch.arange(len(answers))
+        if options.target is not None:
+            if options.target not in labels:
+                hint = f"{nearest(options.target, labels)}; expected one of {', '.join(labels)}"
+                raise RequestError(f"unknown label {options.target!r}{hint}")
+            explained = (answers == labels.index(options.target)).nonzero()[:, 0]
+            if not len(explained):
+                raise RequestError(f"no patch of the image has the label {options.target!r}; choose another")
+        masks = np.full((1, config.image_size, config.image_size), UNSCORED, dtype=np.uint8)
+        targets = PredictionTargets(
+            INPUT,
+            tuple((explained + before).tolist()),
+            answers[explained],
+            lambda hidden: iter([patch_scores(hidden)[explained.to(hidden.device)]]),
+            lambda i, index: labels[index],
+        )
+        axes = {INPUT: patches_axis(config.grid, before, pixels)}
+        return ModelInput(Batch.segmented(images, masks), axes, answer, targets)
+
+    def source_from(self, files: Sequence[Path]) -> SegmentedFolderSource | UserTable:
+        """Return a folder with images and masks, or a table with the paths of both."""
+        if len(files) != 1:
+            raise RequestError(f"expected one table or folder to evaluate masks, got {len(files)} files")
+        if files[0].is_dir():
+            return SegmentedFolderSource(path=str(files[0].resolve()))
+        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
+
+    @property
+    def drops_unreadable(self) -> bool:
+        """Whether the recipe drops images and masks that cannot be read."""
+        return self.recipe.data.filter.unreadable == "drop"
+
+    def metrics(
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """Return mean IoU and pixel accuracy of the pixels of all images, each in its own size."""
+        pairs = zip(rows, as_type(Segmentation, predictions), strict=True)
+        n_classes = len(self.processor.labels)
+        matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
+        for row, prediction in pairs:
+            matrix += self._confusion(row, prediction)
+        scores = segmentation_scores(matrix, self.processor.labels, "region:centre square")
+        return [replace(score, counts={"images": len(rows), **score.counts}) for score in scores], []
+
+    def _confusion(self, row: LocatedRow[Row], prediction: Segmentation) -> Counts:
+        image, mask = row.row[IMAGE], row.row[MASK]
+        check_size(image, mask)
+        targets = self.classes.indices(mask.numbers(), mask)
+        predicted = restored(prediction.indices, prediction.size)
+        return pixel_confusion(predicted, targets, len(self.processor.labels))
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[JsonMapping]:
+        """Yield the image, its mask, the predicted shares, and the scores of its pixels."""
+        labels = self.processor.labels
+        for row, prediction in zip(rows, as_type(Segmentation, predictions), strict=True):
+            matrix = self._confusion(row, prediction)
+            record: JsonObject = {IMAGE: str(row.row[IMAGE]), MASK: str(row.row[MASK])}
+            record |= {"prediction": prediction.text, "shares": prediction.shares}
+            if matrix.any():
+                iou = zip(labels, intersection_over_union(matrix).tolist(), strict=True)
+                record["iou"] = {label: value for label, value in iou if not np.isnan(value)}
+                record |= {"mean_iou": mean_iou(matrix), "accuracy": accuracy(matrix)}
+            yield record
