@@ -54,7 +54,7 @@ _CONVOLUTIONS: JsonObject = {
 }  # fmt: skip
 _GRID = ResNetEncoderConfig(**_CONVOLUTIONS)
 _CAPTIONS = {"T_s": 27, "S": 9, "T": sum(TARGET), "Q": max(TARGET), "B": 3}
-_CELLS = {**_CAPTIONS, "T_s": 108, "S": 36}
+_CELLS = {**_CAPTIONS, "T_s": 108, "S": 36, "d_s": 48}
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ FAMILIES = [
     Family(
         "Residual convolutional network for images",
         ResNetConfig(image_size=12, channels=3, **_CONVOLUTIONS),
-        {"B": 3},
+        {"B": 3, "T": 108, "d": 48},
     ),
 ]  # fmt: skip
 

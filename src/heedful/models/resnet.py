@@ -23,6 +23,7 @@ from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolut
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.pooling import MeanPooling
+from heedful.nn.taps import Tap
 
 NARROWER = 4
 """Ratio of the outer to the inner width of a bottleneck block (He et al. 2016b, section 4)."""
@@ -58,6 +59,7 @@ class ResNet(Model):
         super().__init__()
         self.root, self.blocks, self.norm = root, blocks, norm
         self.size, self.n_tokens = size, n_tokens
+        self.output = Tap("hidden states of the cells")
         self.heads = nn.ModuleDict({"pooled": MeanPooling()})
 
     def forward(self, inputs: Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
@@ -69,7 +71,7 @@ class ResNet(Model):
         n_tokens = x.shape[2] * x.shape[3]
         if inputs.layout.lengths != (n_tokens,) * len(x):
             raise ValueError(f"layout must have {n_tokens} tokens for each of the {len(x)} images")
-        return x.flatten(2).mT.flatten(0, 1)
+        return self.output(x.flatten(2).mT.flatten(0, 1))
 
 
 class ConvolutionsConfig(Config):
