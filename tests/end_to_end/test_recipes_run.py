@@ -35,6 +35,7 @@ KEPT = (
     "digits",
     "fashion-resnet",
     "my-own-captions",
+    "scenes-lstm",
 )
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 

@@ -181,6 +181,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
     "phrasebook-questions": (("question", "passage"), False, []),
     "digits": (("image",), True, []),
     "scenes": (("image",), True, []),
+    "scenes-lstm": (("image",), True, []),
     "sst2": (("text",), False, []),
     "sick": (("text", "pair"), False, []),
     "sick-relatedness": (("text", "pair"), False, []),
