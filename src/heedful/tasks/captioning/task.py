@@ -114,7 +114,8 @@ class PretrainedConfig(schema.VectorsConfig):
     as they do without vectors.
 
     Args:
-        caption: the file; null: none. Its vectors are as wide as the model (``d_model``).
+        caption: the file; null: none. Its vectors are as wide as the embedding (``d_model``, or of recurrent
+            captioners ``d_embedding``).
     """
 
     caption: str | None = None
