@@ -23,7 +23,7 @@ def hidden(model: torch.nn.Module, config: Any) -> torch.Tensor:
         return model(tokens, tokens)
     pixels = torch.rand(2, config.channels, config.image_size, config.image_size)
     images = Images.of(pixels, config.n_tokens)
-    return model(tokens, images) if config.kind == "captioner" else model(images)
+    return model(images) if config.kind in {"vision", "resnet"} else model(tokens, images)
 
 
 @pytest.mark.parametrize("config", get_args(AnyConfig), ids=lambda c: c.model_fields["kind"].default)

@@ -87,6 +87,14 @@ PAIRS = {
 }
 RECURRENT = {"kind": "recurrent", "d_embedding": 8, "d_hidden": 8}
 RESNET = {"kind": "resnet", "image_size": 8, "channels": 1, "n_blocks": [1, 1], "width": 4, "n_groups": 2}
+_CELLS = {"kind": "resnet", "n_blocks": [1, 1], "width": 4, "n_groups": 2}
+SHOW_ATTEND_TELL = {
+    **RECURRENT,
+    "kind": "recurrent-captioner",
+    "image_size": 8,
+    "channels": 1,
+    "encoder": _CELLS,
+}
 ONE_TEXT = {
     **PAIRS,
     "tokenizer": {**TEXTS, "shared": True},
@@ -140,6 +148,12 @@ BASES = {
         "columns": ("image", "caption"),
         "tokenizer": TEXTS,
         "model": {**PATCHES, "kind": "captioner"},
+        "decoding": SHORT,
+    },
+    "captioning, recurrent-captioner": {
+        "columns": ("image", "caption"),
+        "tokenizer": TEXTS,
+        "model": SHOW_ATTEND_TELL,
         "decoding": SHORT,
     },
 }

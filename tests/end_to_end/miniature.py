@@ -41,6 +41,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "vision": {"d_model": 16, "n_layers": 1},
     "resnet": {"width": 8, "n_blocks": [2, 1]},
     "captioner": {"d_model": 16, "n_layers": 1},
+    "recurrent-captioner": {"d_embedding": 12, "d_hidden": 14, "d_readout": 12, "encoder.width": 8},
 }
 # In the sections of layers, wherever these have them; blocks of a size that short texts fill.
 SMALL_LAYER = {"n_heads": 2, "n_kv_heads": 1, "d_ff": 24, "size": 8}

@@ -54,6 +54,39 @@ def folder(heedful, tmp_path_factory):
     return folder
 
 
+SHOW_ATTEND_TELL = """\
+  kind: recurrent-captioner
+  image_size: 12
+  encoder:
+    {kind: resnet, n_blocks: [1, 1], width: 8, n_groups: 4, root_kernel: 3, root_stride: 1, root_pool: false}
+  d_embedding: 13
+  d_hidden: 17
+"""
+
+
+@pytest.mark.slow
+def test_an_lstm_over_cells_is_trained_used_scored_and_explained(heedful, folder, tmp_path):
+    head, _, rest = RECIPE.partition("  kind: captioner\n")
+    recipe = head + SHOW_ATTEND_TELL + rest[rest.index("schedule:") :]
+    (folder / "lstm.yaml").write_text(recipe, "utf-8")
+    run = str(tmp_path / "run")
+    done = heedful("train", "lstm.yaml", "--out", run, cwd=folder)
+    assert done.status == 0, done.err
+    paths = [f"images/{i}.png" for i in range(3)]
+    done = heedful("predict", run, "--precision", "bf16", cwd=folder, stdin="\n".join(paths) + "\n")
+    assert done.out.splitlines() == ["all is red", "all is green", "all is blue"]
+    assert "bf16 on the plain path (unsupported model: RecurrentEncoderDecoder)" in done.err
+    done = heedful("evaluate", run, "--json", cwd=folder)
+    check("evaluation", done.json())
+    done = heedful("explain", run, paths[0], "--json", "--out", str(tmp_path / "words.png"), cwd=folder)
+    check("explanation", done.json())
+    (cross,) = done.json()["maps"]
+    assert np.array(cross["weights"]).shape == (1, 4, 36)
+    with Image.open(tmp_path / "words.png") as drawn:
+        assert drawn.size[0] > 100
+    assert "cells" in heedful("describe", run, cwd=folder).out
+
+
 def test_paths_become_captions_one_line_for_each(heedful, folder):
     done = heedful("predict", "run", cwd=folder, stdin="images/0.png\nimages/1.png\nimages/2.png\n")
     assert done.status == 0, done.err

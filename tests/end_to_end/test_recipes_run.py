@@ -36,6 +36,7 @@ KEPT = (
     "fashion-resnet",
     "my-own-captions",
     "my-own-masks",
+    "scenes-lstm",
 )
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 

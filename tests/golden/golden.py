@@ -182,6 +182,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
     "digits": (("image",), True, []),
     "scenes": (("image",), True, []),
     "scene-masks": (("image",), True, []),
+    "scenes-lstm": (("image",), True, []),
     "sst2": (("text",), False, []),
     "sick": (("text", "pair"), False, []),
     "sick-relatedness": (("text", "pair"), False, []),

@@ -23,14 +23,16 @@ from heedful.data.batch import Batch
 from heedful.data.images import UNSCORED
 from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.model_summary.measuring import images_of
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.mixers import HeadsConfig
 from heedful.models.recurrent import RecurrentConfig
-from heedful.models.registry import build_model, build_reader
-from heedful.models.resnet import ResNetConfig
+from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
+from heedful.models.registry import SIZES, build_model, build_reader
+from heedful.models.resnet import ResNet, ResNetConfig
 from heedful.models.segmentation import MaskTransformerConfig
 from heedful.models.stacks import LayerConfig
 from heedful.models.transformer import TransformerConfig
@@ -54,7 +56,7 @@ from heedful.nn.mixers import (
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.output import BoundaryHead, MaskedHead
-from heedful.nn.patches import Images, PatchEmbedding
+from heedful.nn.patches import GridEmbedding, Images, PatchEmbedding
 from heedful.nn.pooling import FirstPooling
 from heedful.nn.recurrent import (
     Bidirectional,
@@ -159,6 +161,25 @@ _C = {
     "dropout": 0.0,
     "max_length": 17,
     "layer": _LAYER,
+}
+_GRID = {
+    "kind": "resnet",
+    "n_blocks": [1, 2],
+    "width": 4,
+    "n_groups": 2,
+    "root_kernel": 3,
+    "root_stride": 1,
+    "root_pool": False,
+}
+_RC = {
+    "kind": "recurrent-captioner",
+    "image_size": 7,
+    "channels": 2,
+    "encoder": _GRID,
+    "d_embedding": 5,
+    "d_hidden": 7,
+    "d_readout": 11,
+    "attention": {"kind": "additive", "d_attention": 13},
 }
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -551,15 +572,51 @@ MODELS: dict[str, dict[str, Any]] = {
             }
         },
     ),
+    "captioner, resnet": {**_C, "image_size": 7, "encoder": _GRID},
+    "captioner, resnet, post-norm": merged(
+        _C,
+        {
+            "image_size": 13,
+            "encoder": {"kind": "resnet", "n_blocks": [1], "width": 6, "n_groups": 3},
+            "layer": {"norm_placement": "post"},
+        },
+    ),
+    "recurrent captioner": _RC,
+    "recurrent captioner, fed": {
+        **_RC,
+        "encoder": {**_GRID, "root_pool": True},
+        "cell": "gru",
+        "decoder": "luong",
+        "attention": "scaled-dot",
+        "bridge": "zero",
+        "input_feeding": True,
+        "d_readout": 5,
+        "tie": "target",
+        "scale_embedding": True,
+    },
+    "recurrent captioner, fixed context": {**_RC, "cell": "rnn", "attention": None},
+    "recurrent captioner, plain": {
+        **_RC,
+        "d_readout": None,
+        "decoder": "plain",
+        "attention": None,
+        "n_layers": 2,
+        "residual": True,
+    },
 }
 
+AnyGenerator = (
+    TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig | RecurrentCaptionerConfig
+)
 
-def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
+
+def configuration(name: str) -> AnyGenerator:
     kinds: dict[str, Any] = {
         "transformer": TransformerConfig,
         "recurrent": RecurrentConfig,
         "language-model": LanguageModelConfig,
         "captioner": CaptionerConfig,
+        "recurrent-captioner": RecurrentCaptionerConfig,
     }
     return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
@@ -624,6 +681,7 @@ DECODED = [
     "language model, gru",
     "language model, separable",
     "captioner",
+    "recurrent captioner",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
@@ -638,7 +696,7 @@ TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
 
 def vocabularies(config: Any) -> tuple[int, ...]:
     """The sizes of a model's vocabularies; that of the target comes last."""
-    if config.kind in {"language-model", "captioner"}:
+    if SIZES[config.kind] == ("vocab_size",):
         return (V_TARGET,)
     return (V_TARGET, V_TARGET) if config.tie == "three-way" else (V_SOURCE, V_TARGET)
 
@@ -681,12 +739,11 @@ def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Images | None:
     """What the model is given beside the targets: the sources, images made of them, or nothing."""
     if isinstance(model, LanguageModel):
         return None
-    if not isinstance(getattr(model, "source_embedding", None), PatchEmbedding):
+    embedding = getattr(model, "source_embedding", None)
+    if not isinstance(embedding, PatchEmbedding | GridEmbedding | ResNet):
         return Tokens.of(sources)
-    embedding = model.source_embedding
-    numbers = embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
-    pixels = torch.stack([_image_of(source, numbers, *embedding.size) for source in sources])
-    return Images.of(pixels, embedding.n_tokens)
+    shape, n_tokens = images_of(embedding)
+    return Images.of(torch.stack([_image_of(source, *shape) for source in sources]), n_tokens)
 
 
 def _image_of(source: Sequence[int], *size: int) -> Tensor:

@@ -37,7 +37,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.mixers import StackSizes
 from heedful.models.positions import NoPositionsConfig
-from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent import RecurrentDecoderConfig
 from heedful.models.registry import BUILDERS
 from heedful.nn import cells, experts, mixers, recurrent
 from heedful.nn.attention import compressed, heads, relative, scores
@@ -48,7 +48,7 @@ from heedful.objectives.terms import Objective
 CONFIGS = [configuration(name) for name in MODELS] + [labelled_configuration(name) for name in LABELLED]
 FAMILIES = [*{type(config): None for config in CONFIGS}]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-ONCE = {"visible", "cell", "expert", "cross_attention"}
+ONCE = {"visible", "cell", "expert", "cross_attention", "attention"}
 """Sections of parts that occur elsewhere too: it is enough if one family has each of their options."""
 
 
@@ -182,8 +182,9 @@ def test_every_loss_that_recipes_may_name_occurs():
     assert swept == {id(table) for name, table in vars(registry).items() if name.isupper()}
 
 
-def test_a_recurrent_model_without_attention_occurs():
-    assert None in [config.attention for config in CONFIGS if isinstance(config, RecurrentConfig)]
+@pytest.mark.parametrize("family", RecurrentDecoderConfig.__subclasses__())
+def test_a_recurrent_model_without_attention_occurs(family):
+    assert None in [config.attention for config in CONFIGS if isinstance(config, family)]
 
 
 def test_every_gate_of_experts_occurs():

@@ -37,7 +37,7 @@ from cases import (
 from writing import written
 
 from heedful.models.mixers import HeadsConfig
-from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent import RecurrentDecoderConfig
 from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import MultiHead
 from heedful.nn.layout import Layout
@@ -154,7 +154,7 @@ def runs_of(name):
 def without_attention(name):
     """Whether it weighs nothing: positions mixed otherwise, or a decoder that is given one vector."""
     config = configuration(name) if name in MODELS else labelled_configuration(name)
-    if isinstance(config, RecurrentConfig):
+    if isinstance(config, RecurrentDecoderConfig):
         return config.attention is None
     return not any(isinstance(layer.mixer, HeadsConfig) for layer in layers_of(config))
 
@@ -258,7 +258,7 @@ def test_weights_watched_step_by_step_equal_those_of_all_positions_at_once(name,
 # Listeners that replace -----------------------------------------------------------------------------------
 
 _OTHERS = ["encoder", "encoder, fourier", "encoder, recurrent", "vit", "mlp-mixer", "resnet"]
-EDITED = [*DECODED, "language model, noisy experts", *_OTHERS]
+EDITED = [*DECODED, "language model, noisy experts", "captioner, resnet", *_OTHERS]
 
 
 def unread(name, model):

@@ -1,5 +1,7 @@
 """Laws 4 and 6: accumulated micro-batches equal one batch, and every parameter learns."""
 
+from functools import partial
+
 import pytest
 import torch
 from cases import (
@@ -17,6 +19,7 @@ from torch import nn
 from heedful.nn.declarations import without_gradient
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
+from heedful.nn.readouts import MaxoutReadout
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.model_with_loss import ModelWithLoss
 
@@ -60,11 +63,21 @@ def many(size, longest, seed):
 
 
 def with_smooth_rectifiers(model):
-    """Whether some token opens a rectifier depends on the data; a GELU is never quite shut."""
+    """Whether some token opens a rectifier depends on the data; a GELU is never quite shut.
+
+    So does which of a pair is the maximum; the logarithm of a sum of exponentials reads both.
+    """
     for part in model.modules():
         if isinstance(part, FeedForward | GatedFeedForward):
             part.activation = nn.GELU()
+        if isinstance(part, MaxoutReadout):
+            part.forward = partial(smooth_maxout, part)
     return model
+
+
+def smooth_maxout(readout, s, y, c):
+    summed = readout.state(s) + readout.token(y) + readout.context(c)
+    return summed.unflatten(-1, (-1, 2)).logsumexp(dim=-1)
 
 
 @every_model

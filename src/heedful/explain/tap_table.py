@@ -19,8 +19,9 @@ from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.models.registry import SIZES, AnyConfig, build_model
-from heedful.models.resnet import ResNetConfig
+from heedful.models.resnet import ResNetConfig, ResNetEncoderConfig
 from heedful.models.sections import AdditiveConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
@@ -48,6 +49,12 @@ _COMPRESSED: JsonObject = {
 }
 _EXPERTS: JsonObject = {"channels": {"kind": "experts", "n": 23, "expert": {"d_ff": 13}}}
 _IMAGE: JsonObject = {"image_size": 12, "channels": 3, "patch_size": 4}
+_CONVOLUTIONS: JsonObject = {
+    "n_blocks": [1, 2], "width": 6, "n_groups": 2, "root_kernel": 3, "root_stride": 1, "root_pool": False
+}  # fmt: skip
+_GRID = ResNetEncoderConfig(**_CONVOLUTIONS)
+_CAPTIONS = {"T_s": 27, "S": 9, "T": sum(TARGET), "Q": max(TARGET), "B": 3}
+_CELLS = {**_CAPTIONS, "T_s": 108, "S": 36, "d_s": 48}
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,20 @@ FAMILIES = [
     Family(
         "Captioner",
         CaptionerConfig(**_STACK, **_IMAGE, max_length=31),
-        {"T_s": 27, "S": 9, "T": sum(TARGET), "Q": max(TARGET), "B": 3, **_HEADS},
+        {**_CAPTIONS, **_HEADS},
+    ),
+    Family(
+        "Captioner with a residual network",
+        CaptionerConfig(**_STACK, **_IMAGE, max_length=31, encoder=_GRID),
+        {**_CELLS, **_HEADS},
+    ),
+    Family(
+        "Recurrent captioner",
+        RecurrentCaptionerConfig(
+            image_size=12, encoder=_GRID, d_embedding=5, d_hidden=7, d_readout=11,
+            attention=AdditiveConfig(d_attention=13),
+        ),
+        {**_CELLS, "d_e": 5, "d_h": 7, "d_out": 11},
     ),
     Family(
         "Recurrent encoder-decoder with attention",
@@ -126,11 +146,8 @@ FAMILIES = [
     ),
     Family(
         "Residual convolutional network for images",
-        ResNetConfig(
-            image_size=12, channels=3, n_blocks=[1, 2], width=6, n_groups=2, root_kernel=3, root_stride=1,
-            root_pool=False,
-        ),
-        {"B": 3},
+        ResNetConfig(image_size=12, channels=3, **_CONVOLUTIONS),
+        {"B": 3, "T": 108, "d": 48},
     ),
 ]  # fmt: skip
 
@@ -180,11 +197,12 @@ def inputs_of(config: AnyConfig) -> tuple[Tokens | Images, ...]:
     target = Tokens.of([range(n) for n in TARGET])
     if isinstance(config, TransformerConfig | RecurrentConfig):
         return target, Tokens.of([range(n) for n in SOURCE])
-    if not isinstance(config, VisionConfig | ResNetConfig | CaptionerConfig):
+    is_captioner = isinstance(config, CaptionerConfig | RecurrentCaptionerConfig)
+    if not isinstance(config, VisionConfig | ResNetConfig | CaptionerConfig | RecurrentCaptionerConfig):
         return (target,)
     size = config.image_size
     images = Images.of(torch.zeros(len(TARGET), config.channels, size, size), config.n_tokens)
-    return (target, images) if isinstance(config, CaptionerConfig) else (images,)
+    return (target, images) if is_captioner else (images,)
 
 
 def update_page(text: str) -> str:

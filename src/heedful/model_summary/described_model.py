@@ -10,7 +10,8 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError, nearest
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import class_head
-from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent import RecurrentDecoderConfig
+from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES, AnyConfig
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
@@ -152,7 +153,7 @@ def _from_config(
         raise RequestError(f"n_classes: not supported by a {config.kind} model: it generates tokens")
     notes = [*_notes(config, sizes, origin)]
     if n_classes:
-        assert not isinstance(config, RecurrentConfig)  # it has no head "pooled"
+        assert not isinstance(config, RecurrentDecoderConfig)  # it has no head "pooled"
         model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
         explanation = (
             "" if requested.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
@@ -185,14 +186,15 @@ def _notes(config: AnyConfig, sizes: tuple[int, ...], origin: str) -> Iterator[s
         )
         yield sizes_note + origin
     if patches is not None:
-        yield f"an image becomes {patches} patches: they are the source tokens"
+        unit = "patches" if getattr(config, "reads_patches", False) else "cells"
+        yield f"an image becomes {patches} {unit}: they are the source tokens"
     elif isinstance(config, VisionConfig | ResNetConfig):
         yield f"an image becomes {config.n_tokens} tokens"
 
 
 def _patches(config: object) -> int | None:
     """Return the number of source tokens of a captioner; None for other models."""
-    return config.n_tokens if isinstance(config, CaptionerConfig) else None
+    return config.n_tokens if isinstance(config, CaptionerConfig | RecurrentCaptionerConfig) else None
 
 
 def from_recipe(

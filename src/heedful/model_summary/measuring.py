@@ -25,7 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from heedful.models.base import Model
 from heedful.models.resnet import ResNet
 from heedful.nn.layout import Layout, Tokens
-from heedful.nn.patches import Images, PatchEmbedding
+from heedful.nn.patches import GridEmbedding, Images, PatchEmbedding
 
 aten = torch.ops.aten
 
@@ -220,22 +220,21 @@ def inputs_of(
 
 
 def _sequences(embedding: nn.Module, n: int, length: int, device: str) -> Tokens | Images:
-    if isinstance(embedding, PatchEmbedding | ResNet):
+    if isinstance(embedding, PatchEmbedding | GridEmbedding | ResNet):
         shape, n_tokens = images_of(embedding)
         return Images(torch.empty(n, *shape, device=device), Layout.of([n_tokens] * n, device=device))
     ids = torch.zeros(n * length, dtype=torch.int64, device=device)
     return Tokens(ids, Layout.of([length] * n, device=device))
 
 
-def images_of(part: PatchEmbedding | ResNet) -> tuple[tuple[int, int, int], int]:
+def images_of(part: PatchEmbedding | GridEmbedding | ResNet) -> tuple[tuple[int, int, int], int]:
     """Return channels, height and width of the images that a module reads, and their number of tokens."""
     if isinstance(part, PatchEmbedding):
         patches = part.patches
         return (patches.projection.in_features // patches.patch**2, *part.size), part.n_tokens
-    shape = (next(part.root.parameters()).shape[1], *part.size)
-    meta = without_values(part, lambda x: torch.empty_like(x, device="meta"))
-    out = meta.blocks(meta.root(torch.empty(1, *shape, device="meta")))
-    return shape, out.shape[2] * out.shape[3]
+    network = part.network if isinstance(part, GridEmbedding) else part
+    assert isinstance(network, ResNet)
+    return (next(network.root.parameters()).shape[1], *network.size), network.n_tokens
 
 
 def apply_heads(

@@ -30,7 +30,7 @@ from heedful.nn.mixers import (
     PositionMLP,
 )
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
-from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
+from heedful.nn.patches import ConvolutionPatches, GridEmbedding, LinearPatches, PatchEmbedding
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, ResidualRecurrence
@@ -75,6 +75,7 @@ PARTS: dict[type[nn.Module], Part] = {
         "", {"weight": ("tokens", "V", "d_model"), "segments": ("segments", "n_segments", "d_model")}
     ),
     PatchEmbedding: Part("", {"class_token": ("class token", "d_model")}),
+    GridEmbedding: Part("", {"projection": ("cells", "d_cell", "d_model")}),
     LinearPatches: _PATCHES,
     ConvolutionPatches: _PATCHES,
     FeedForward: Part(

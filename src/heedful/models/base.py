@@ -20,7 +20,7 @@ class Model(nn.Module):
     heads: nn.ModuleDict
 
     lowers: ClassVar[bool] = False
-    """Whether it can be trained on a copy of its weights in bf16, if no module carries a state."""
+    """Whether it can be trained on a copy of its weights in bf16, if no module needs them in fp32."""
 
     @property
     def alignment_taps(self) -> Sequence[str]:

@@ -39,7 +39,12 @@ from heedful.models.sections import (
     ScoreSection,
 )
 from heedful.models.stacks import embedding_table, token_head
-from heedful.nn.attention.recurrent import EncoderOutput, FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent import (
+    EncoderOutput,
+    FixedContext,
+    GivenAnnotations,
+    RecurrentAttention,
+)
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attentive import (
     AnyAttention,
@@ -54,6 +59,7 @@ from heedful.nn.cells import StackedCell
 from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Tokens
+from heedful.nn.patches import Images
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, RecurrentStack, ResidualRecurrence
@@ -61,11 +67,11 @@ from heedful.nn.state import Cache, Memory, State
 
 
 class RecurrentEncoderDecoder(Model):
-    """Source tokens → recurrent encoder → decoder that reads its annotations or its final state.
+    """Source → encoder → recurrent decoder that reads its annotations or its final state.
 
     Args:
-        source_embedding: called on packed source tokens.
-        encoder: recurrences over the source.
+        source_embedding: called on the source, packed tokens or images.
+        encoder: recurrences over the source, or the embedded source as it is.
         target_embedding: called on packed target tokens.
         decoder: called as ``decoder(x, layout, memories, caches)``, initialised from the encoder output.
         head: readouts to logits; reached by objectives and decoders as ``heads["token"]``.
@@ -75,7 +81,7 @@ class RecurrentEncoderDecoder(Model):
     def __init__(
         self,
         source_embedding: nn.Module,
-        encoder: RecurrentStack,
+        encoder: RecurrentStack | GivenAnnotations,
         target_embedding: nn.Module,
         decoder: AnyDecoder,
         head: nn.Module,
@@ -87,12 +93,12 @@ class RecurrentEncoderDecoder(Model):
         self.dropout = Dropout(dropout)
         self.heads = nn.ModuleDict({"token": head})
 
-    def encode(self, source: Tokens) -> EncoderOutput:
-        """Return the annotations of all source tokens, and the final encoder states."""
+    def encode(self, source: Tokens | Images) -> EncoderOutput:
+        """Return the annotations of all source tokens, and the final encoder states or their mean."""
         annotations, finals = self.encoder.run(self.source_embedding(source), source.layout)
         return EncoderOutput(annotations, source.layout, finals, self.encoder.summary(finals))
 
-    def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
+    def forward(self, inputs: Tokens, source: Tokens | Images) -> Float[Tensor, "T d"]:
         """Return the readouts of all target positions, with teacher forcing (Williams and Zipser 1989).
 
         Every step reads the given token instead of the model's prediction (S0); in decoding it reads its own
@@ -101,7 +107,7 @@ class RecurrentEncoderDecoder(Model):
         memories, caches = self.decoder.initial_state(self.encode(source))
         return self._decode(inputs, memories, caches)
 
-    def start(self, source: Tokens) -> State:
+    def start(self, source: Tokens | Images) -> State:
         """Encode the source; return the initial decoder state."""
         memories, caches = self.decoder.initial_state(self.encode(source))
         return State(memories, caches, (0,) * source.layout.n_sequences)
@@ -183,19 +189,17 @@ else:
     )
 
 
-class RecurrentConfig(Config):
-    """Sizes and choices of a recurrent encoder-decoder.
+class RecurrentDecoderConfig(Config):
+    """Sizes and choices of a recurrent decoder, and of what it shares with its encoder.
 
     Args:
         cell: cell of all layers.
         d_embedding, d_hidden: widths of embedded tokens and of states.
-        n_layers: number of layers of the encoder, and of the decoder.
-        direction: direction of the encoder; right-to-left is Sutskever's reversed source.
+        n_layers: number of layers.
         decoder: bahdanau attends, then updates its state; luong updates, then attends; plain gets the source
             only through its initial state.
         attention: its score, or several heads; null: none, and a bahdanau decoder gets one fixed context at
-            every step. For the scores dot, scaled-dot and cosine, annotations of both directions are
-            projected to keys as wide as the states.
+            every step.
         bridge: initial state of the decoder: projected from the encoder's summary, copied from its final
             states, or zero.
         input_feeding: whether the cell also reads the previous readout.
@@ -207,12 +211,11 @@ class RecurrentConfig(Config):
         scale_embedding: whether embedded tokens are multiplied by sqrt(d_embedding).
     """
 
-    kind: Literal["recurrent"] = "recurrent"
+    kind: str
     cell: CellConfig = GRUConfig()
     d_embedding: Positive = 620
     d_hidden: Positive = 1000
     n_layers: Layers = 1
-    direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     decoder: Literal["bahdanau", "luong", "plain"] = "bahdanau"
     attention: Attention | None = AdditiveConfig()
     bridge: Literal["project", "copy", "zero"] = "project"
@@ -224,7 +227,7 @@ class RecurrentConfig(Config):
     scale_embedding: bool = False
 
     @model_validator(mode="after")
-    def _fits(self) -> "RecurrentConfig":
+    def _decoder_fits(self) -> "RecurrentDecoderConfig":
         has_decoder_options = self.attention is not None or self.input_feeding or self.d_readout is not None
         if self.decoder == "plain" and has_decoder_options:
             raise ValueError(
@@ -232,13 +235,6 @@ class RecurrentConfig(Config):
             )
         if self.decoder == "luong" and self.attention is None:
             raise ValueError("decoder=luong needs an attention; without one, use bahdanau or plain")
-        if self.attention is None and self.direction == "both":
-            raise ValueError(
-                "direction=both is not supported without attention: only the encoder's final state is read, "
-                "and the left-to-right half would be unused; use left-to-right or right-to-left"
-            )
-        if self.bridge == "copy" and self.direction == "both":
-            raise ValueError("bridge=copy does not support direction=both; use bridge=project")
         if self.bridge == "zero" and self.decoder == "plain":
             raise ValueError(
                 "decoder=plain with bridge=zero has no access to the source; use project or copy"
@@ -258,12 +254,53 @@ class RecurrentConfig(Config):
     @property
     def d_annotation(self) -> int:
         """Width of the annotations, the encoder's outputs."""
-        return self.d_hidden * (2 if self.direction == "both" else 1)
+        raise NotImplementedError
+
+    @property
+    def d_summary(self) -> int:
+        """Width of the encoder's summary, from which the initial state is projected."""
+        raise NotImplementedError
 
     @property
     def readout_width(self) -> int:
         """Width of the readout, the input of the output layer."""
         return self.d_readout or self.d_hidden
+
+
+class RecurrentConfig(RecurrentDecoderConfig):
+    """Sizes and choices of a recurrent encoder-decoder.
+
+    Args:
+        n_layers: number of layers of the encoder, and of the decoder.
+        direction: direction of the encoder; right-to-left is Sutskever's reversed source.
+        attention: its score, or several heads; null: none, and a bahdanau decoder gets one fixed context at
+            every step. For the scores dot, scaled-dot and cosine, annotations of both directions are
+            projected to keys as wide as the states.
+    """
+
+    kind: Literal["recurrent"] = "recurrent"
+    direction: Literal["left-to-right", "right-to-left", "both"] = "both"
+
+    @model_validator(mode="after")
+    def _direction_fits(self) -> "RecurrentConfig":
+        if self.attention is None and self.direction == "both":
+            raise ValueError(
+                "direction=both is not supported without attention: only the encoder's final state is read, "
+                "and the left-to-right half would be unused; use left-to-right or right-to-left"
+            )
+        if self.bridge == "copy" and self.direction == "both":
+            raise ValueError("bridge=copy does not support direction=both; use bridge=project")
+        return self
+
+    @property
+    def d_annotation(self) -> int:
+        """Width of the annotations: of the states of one direction or both."""
+        return self.d_hidden * (2 if self.direction == "both" else 1)
+
+    @property
+    def d_summary(self) -> int:
+        """Width of the encoder's final output."""
+        return self.d_hidden
 
 
 PRESETS: dict[str, RecurrentConfig] = {
@@ -330,22 +367,23 @@ def build(config: RecurrentConfig, source_vocab: int, target_vocab: int) -> Recu
     target = source if config.tie == "three-way" else embedding_table(target_vocab, config.d_embedding)
     tied = None if config.tie == "none" else target
     return RecurrentEncoderDecoder(
-        _embedding(config, source),
+        token_embedding(config, source),
         _stack(config, config.direction, config.d_annotation),
-        _embedding(config, target),
+        token_embedding(config, target),
         decoder(config),
         token_head(config.readout_width, target_vocab, tied, bias=True),
         config.dropout,
     )
 
 
-def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:
+def token_embedding(config: RecurrentDecoderConfig, weight: nn.Parameter) -> TokenEmbedding:
+    """Build the embedding of tokens, without positions."""
     scale = math.sqrt(config.d_embedding) if config.scale_embedding else 1.0
     positions = Added(NoPositions(config.d_embedding))
     return TokenEmbedding(weight, positions, scale=scale, dropout=config.dropout)
 
 
-def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStack:
+def _stack(config: RecurrentDecoderConfig, direction: str, d_out: int) -> RecurrentStack:
     """Build ``n_layers`` of recurrence with outputs of width ``d_out``."""
 
     def recurrence(d_in: int, *, reverse: bool) -> Recurrence:
@@ -362,7 +400,7 @@ def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStac
     return RecurrentStack(layers, config.dropout)
 
 
-def decoder(config: RecurrentConfig) -> AnyDecoder:
+def decoder(config: RecurrentDecoderConfig) -> AnyDecoder:
     """Build the decoder with its bridge and, if it has them, attention and readout."""
     if config.decoder == "plain":
         stack = _stack(config, "left-to-right", config.d_hidden)
@@ -370,7 +408,7 @@ def decoder(config: RecurrentConfig) -> AnyDecoder:
     widths = [config.d_embedding] + [config.d_hidden] * (config.n_layers - 1)
     cells = [config.cell.build(d_in, config.d_hidden) for d_in in widths]
     cell = cells[0] if len(cells) == 1 else StackedCell(cells, config.dropout)
-    attention = _attention(config.attention, config.d_hidden, config.d_annotation)
+    attention = _attention(config)
     sizes = (config.d_hidden, config.d_embedding, attention.d_context, config.readout_width)
     step = AttendThenUpdate if config.decoder == "bahdanau" else UpdateThenAttend
     readout = MaxoutReadout(*sizes) if config.decoder == "bahdanau" else TanhReadout(sizes[0], *sizes[2:])
@@ -379,30 +417,33 @@ def decoder(config: RecurrentConfig) -> AnyDecoder:
     )
 
 
-def _attention(config: Attention | None, d_state: int, d_annotation: int) -> AnyAttention:
-    """Build the attention module; None: a fixed context for all steps."""
-    if config is None:
-        return FixedContext(d_state)
-    if isinstance(config, ScoreSection):
-        needs_equal_widths = isinstance(config, DotConfig | ScaledDotConfig | CosineConfig)
+def _attention(config: RecurrentDecoderConfig) -> AnyAttention:
+    """Build the attention module; without attention: a fixed context for all steps."""
+    attention, d_state, d_annotation = config.attention, config.d_hidden, config.d_annotation
+    if attention is None:
+        return FixedContext(config.d_summary)
+    if isinstance(attention, ScoreSection):
+        needs_equal_widths = isinstance(attention, DotConfig | ScaledDotConfig | CosineConfig)
         d_key = d_state if needs_equal_widths and d_annotation != d_state else None
-        return RecurrentAttention(config.build(d_state, d_key or d_annotation), d_annotation, d_key)
-    assert isinstance(config, MultiHeadAttention)
-    n_heads, location, scale = config.n_heads, None, None
-    if isinstance(config, MultiResolutionAttention):
-        location = LocationFeatures(resolutions(config.half_width, n_heads), config.channels, config.d_k)
-    elif isinstance(config, LocationAwareAttention):
-        location = LocationFeatures([config.half_width] * n_heads, config.channels, config.d_k)
+        return RecurrentAttention(attention.build(d_state, d_key or d_annotation), d_annotation, d_key)
+    assert isinstance(attention, MultiHeadAttention)
+    n_heads, location, scale = attention.n_heads, None, None
+    if isinstance(attention, MultiResolutionAttention):
+        location = LocationFeatures(
+            resolutions(attention.half_width, n_heads), attention.channels, attention.d_k
+        )
+    elif isinstance(attention, LocationAwareAttention):
+        location = LocationFeatures([attention.half_width] * n_heads, attention.channels, attention.d_k)
         scale = SHARPENING
     return MultiHeadAdditiveAttention(
-        d_state, d_annotation, n_heads, d_k=config.d_k, d_v=config.d_v, scale=scale, location=location
+        d_state, d_annotation, n_heads, d_k=attention.d_k, d_v=attention.d_v, scale=scale, location=location
     )
 
 
-def _bridge(config: RecurrentConfig, n_states: int) -> nn.Module:
+def _bridge(config: RecurrentDecoderConfig, n_states: int) -> nn.Module:
     match config.bridge:
         case "project":
-            return ProjectedBridge(config.d_hidden, config.d_hidden, n_states)
+            return ProjectedBridge(config.d_summary, config.d_hidden, n_states)
         case "copy":
             return CopyBridge()
         case "zero":

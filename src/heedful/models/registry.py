@@ -6,12 +6,22 @@ from typing import Annotated
 from pydantic import Field
 
 from heedful.errors import RequestError, nearest
-from heedful.models import captioner, encoder, language_model, recurrent, resnet, transformer, vision
+from heedful.models import (
+    captioner,
+    encoder,
+    language_model,
+    recurrent,
+    recurrent_captioner,
+    resnet,
+    transformer,
+    vision,
+)
 from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
@@ -25,11 +35,12 @@ AnyConfig = (
     | VisionConfig
     | ResNetConfig
     | CaptionerConfig
+    | RecurrentCaptionerConfig
 )
 
 ModelConfig = Annotated[AnyConfig, Field(discriminator="kind")]
 
-_FAMILIES = (transformer, recurrent, language_model, encoder, vision, resnet, captioner)
+_FAMILIES = (transformer, recurrent, language_model, encoder, vision, resnet, captioner, recurrent_captioner)
 
 BUILDERS: dict[str, Callable[..., Model]] = {
     "transformer": transformer.build,
@@ -39,6 +50,7 @@ BUILDERS: dict[str, Callable[..., Model]] = {
     "vision": vision.build,
     "resnet": resnet.build,
     "captioner": captioner.build,
+    "recurrent-captioner": recurrent_captioner.build,
 }
 
 READERS: dict[str, Callable[..., Model]] = {
@@ -55,6 +67,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "vision": (),
     "resnet": (),
     "captioner": ("vocab_size",),
+    "recurrent-captioner": ("vocab_size",),
 }
 """Sizes of each family that depend on the data, by the argument names of its builder."""
 

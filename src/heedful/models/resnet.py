@@ -15,13 +15,15 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.config import Config
+from heedful.config import Config, Section
 from heedful.models.base import Model
+from heedful.models.images import ImageConfig
 from heedful.models.sections import Layers, Positive
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.pooling import MeanPooling
+from heedful.nn.taps import Tap
 
 NARROWER = 4
 """Ratio of the outer to the inner width of a bottleneck block (He et al. 2016b, section 4)."""
@@ -38,6 +40,7 @@ class ResNet(Model):
         blocks: residual blocks.
         norm: norm of the last sum.
         size: height and width of the images in pixels, on which the grids of all blocks depend.
+        n_tokens: number of cells of the last grid.
     """
 
     lowers = False  # filters are standardised in full precision: only the convolutions use bf16
@@ -46,52 +49,52 @@ class ResNet(Model):
     """It has no stack of blocks for training to compile (`heedful.nn.declarations`)."""
 
     def __init__(
-        self, root: nn.Sequential, blocks: nn.Sequential, norm: GroupNorm, size: tuple[int, int]
+        self,
+        root: nn.Sequential,
+        blocks: nn.Sequential,
+        norm: GroupNorm,
+        size: tuple[int, int],
+        n_tokens: int,
     ) -> None:
         super().__init__()
-        self.root, self.blocks, self.norm, self.size = root, blocks, norm, size
+        self.root, self.blocks, self.norm = root, blocks, norm
+        self.size, self.n_tokens = size, n_tokens
+        self.output = Tap("hidden states of the cells")
         self.heads = nn.ModuleDict({"pooled": MeanPooling()})
 
     def forward(self, inputs: Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all cells; ``source`` must be None (model interface)."""
         if source is not None:
             raise ValueError("a vision model has no source")
-        x = functional.relu(self.norm(self.blocks(self.root(inputs.pixels))))
+        pixels = inputs.pixels.to(self.norm.weight.dtype)
+        x = functional.relu(self.norm(self.blocks(self.root(pixels))))
         n_tokens = x.shape[2] * x.shape[3]
         if inputs.layout.lengths != (n_tokens,) * len(x):
             raise ValueError(f"layout must have {n_tokens} tokens for each of the {len(x)} images")
-        return x.flatten(2).mT.flatten(0, 1)
+        return self.output(x.flatten(2).mT.flatten(0, 1))
 
 
-class ResNetConfig(Config):
-    """Configuration of a residual network, by default BiT's R50x1.
+class ConvolutionsConfig(Config):
+    """Sizes of the convolutions, by default those of BiT's R50x1.
 
     Args:
-        image_size: height and width of the images in pixels; affects the number of tokens, but no
-            parameter.
-        channels: number of channels: 3 for RGB, 1 for greyscale.
         n_blocks: number of blocks of each stage; every stage after the first starts by halving the grid.
         width: channels after the root; the first stage has 4 times as many outputs, and every later stage
             doubles them.
         n_groups: number of groups of the norms.
         root_kernel, root_stride: kernel size and stride of the first convolution.
         root_pool: whether 3 x 3 max pooling with stride 2 follows.
-        dropout: dropout rate before the task head.
     """
 
-    kind: Literal["resnet"] = "resnet"
-    image_size: Positive = 224
-    channels: Positive = 3
     n_blocks: Annotated[list[Layers], Field(min_length=1)] = [3, 4, 6, 3]  # noqa: RUF012
     width: Positive = 64
     n_groups: Positive = 32
     root_kernel: Positive = 7
     root_stride: Positive = 2
     root_pool: bool = True
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
-    def _groups_fit(self) -> "ResNetConfig":
+    def _groups_fit(self) -> "ConvolutionsConfig":
         if self.width % self.n_groups:
             raise ValueError(f"n_groups must divide width={self.width}, got {self.n_groups}")
         if self.root_kernel % 2 == 0:
@@ -103,13 +106,53 @@ class ResNetConfig(Config):
         """Width of the hidden states."""
         return NARROWER * self.width * 2 ** (len(self.n_blocks) - 1)
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Numbers of rows and columns of the last grid: every stride rounds up."""
-        side = -(-self.image_size // self.root_stride)
+    def grid_of(self, image_size: int) -> tuple[int, int]:
+        """Return the numbers of rows and columns of the last grid: every stride rounds up."""
+        side = -(-image_size // self.root_stride)
         for _ in range(len(self.n_blocks) - 1 + self.root_pool):
             side = -(-side // 2)
         return side, side
+
+    def build(self, image_size: int, channels: int) -> ResNet:
+        """Build a model for images of one size."""
+        root = [StandardisedConvolution(channels, self.width, self.root_kernel, self.root_stride)]
+        # The zero padding is included in the maximum, as in BiT's released code.
+        pool = [nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2)] if self.root_pool else []
+        blocks, d_in = [], self.width
+        for stage, n in enumerate(self.n_blocks):
+            d_hidden = self.width * 2**stage
+            for block in range(n):
+                stride = 2 if stage and not block else 1
+                d_out = NARROWER * d_hidden
+                blocks.append(Bottleneck(d_in, d_hidden, d_out, stride=stride, n_groups=self.n_groups))
+                d_in = d_out
+        size, (rows, columns) = (image_size, image_size), self.grid_of(image_size)
+        parts = (nn.Sequential(*root, *pool), nn.Sequential(*blocks), GroupNorm(d_in, self.n_groups))
+        return ResNet(*parts, size, rows * columns)
+
+
+class ResNetEncoderConfig(ConvolutionsConfig, Section):
+    """Residual network as the encoder of a captioner: one hidden state for each cell of its last grid."""
+
+    kind: Literal["resnet"] = "resnet"
+
+
+class ResNetConfig(ConvolutionsConfig, ImageConfig):
+    """Configuration of a residual network, by default BiT's R50x1.
+
+    Args:
+        image_size: height and width of the images in pixels; affects the number of tokens, but no
+            parameter.
+        dropout: dropout rate before the task head.
+    """
+
+    kind: Literal["resnet"] = "resnet"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Numbers of rows and columns of the last grid."""
+        return self.grid_of(self.image_size)
 
     @property
     def n_tokens(self) -> int:
@@ -131,17 +174,4 @@ CLASSES: dict[str, int] = {"bit-r50x1": 1000, "resnet-mini": 10}
 
 def build(config: ResNetConfig) -> ResNet:
     """Build a model."""
-    root = [StandardisedConvolution(config.channels, config.width, config.root_kernel, config.root_stride)]
-    # The zero padding is included in the maximum, as in BiT's released code.
-    pool = [nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2)] if config.root_pool else []
-    blocks, d_in = [], config.width
-    for stage, n in enumerate(config.n_blocks):
-        d_hidden = config.width * 2**stage
-        for block in range(n):
-            stride = 2 if stage and not block else 1
-            d_out = NARROWER * d_hidden
-            blocks.append(Bottleneck(d_in, d_hidden, d_out, stride=stride, n_groups=config.n_groups))
-            d_in = d_out
-    size = (config.image_size, config.image_size)
-    norm = GroupNorm(d_in, config.n_groups)
-    return ResNet(nn.Sequential(*root, *pool), nn.Sequential(*blocks), norm, size)
+    return config.build(config.image_size, config.channels)

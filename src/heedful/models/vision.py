@@ -24,8 +24,8 @@ import torch
 from pydantic import model_validator
 from torch import nn
 
-from heedful.config import Config
 from heedful.models.encoder import POOLINGS, STD, Encoder, reads_left_to_right
+from heedful.models.images import ImageConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.models.positions import PositionsConfig
 from heedful.models.sections import Layers, Positive
@@ -35,28 +35,30 @@ from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positio
 from heedful.typing import JsonObject
 
 
-class PatchesConfig(Config):
+class PatchesConfig(ImageConfig):
     """Configuration of image and patch sizes, by default those of ViT-B/16.
 
     Args:
         image_size: height and width of the images in pixels.
-        channels: number of channels: 3 for RGB, 1 for greyscale.
         patch_size: height and width of a patch in pixels; a divisor of ``image_size``.
         patches: patch projection: a linear map of extracted patches (``linear``), or a convolution with
             kernel size = stride. Both are equivalent and have the same weights, so a run can be continued
             with either.
     """
 
-    image_size: Positive = 224
-    channels: Positive = 3
     patch_size: Positive = 16
     patches: Literal["linear", "convolution"] = "linear"
 
     @model_validator(mode="after")
     def _patches_fit(self) -> "PatchesConfig":
-        if self.image_size % self.patch_size:
+        if self.reads_patches and self.image_size % self.patch_size:
             raise ValueError(f"patch_size must divide image_size={self.image_size}, got {self.patch_size}")
         return self
+
+    @property
+    def reads_patches(self) -> bool:
+        """Whether the images are cut into patches."""
+        return True
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -31,6 +31,8 @@ class StandardisedConvolution(nn.Module):
 
     epsilon = 1e-10
 
+    needs_wide_weights = True  # see `heedful.nn.declarations`
+
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
         if kernel % 2 == 0:

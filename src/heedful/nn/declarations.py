@@ -14,6 +14,7 @@ documentation read them with the functions below.
 | ``removes_token_mean`` | (norms) subtracts the mean over the features of each token |
 | ``not_compilable`` | not compiled: reads individual lengths or ids (one graph per batch), or has no stack |
 | ``carries_state`` | carries a state over many steps, which would lose precision in bf16 |
+| ``needs_wide_weights`` | standardises its weights, whose differences would be lost in bf16 |
 
 Rows are indices along the first axis of a parameter.
 """

@@ -173,6 +173,40 @@ class PatchEmbedding(nn.Module):
         return self.output(self.dropout(self.positions(x.flatten(0, 1), layout.positions, layout.end)))
 
 
+class GridEmbedding(nn.Module):
+    """``z = Dropout(combine([W x_1 + b; …; W x_N + b], PE))``: cells of a convolutional network as tokens.
+
+    x_n are the hidden states of the last grid of the network, row by row: the feature map in place of
+    patches, as in the hybrid architecture of Dosovitskiy et al. 2021 (section 3.1).
+
+    Args:
+        network: maps `Images` to the hidden states of their cells, packed: ``[T, d_cell]``.
+        projection: W and b, from d_cell to d.
+        positions: combines the tokens with their positions, as in `TokenEmbedding`.
+        dropout: dropout rate of the sum.
+    """
+
+    def __init__(
+        self, network: nn.Module, projection: nn.Linear, positions: nn.Module, *, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.network, self.projection, self.positions = network, projection, positions
+        self.dropout = Dropout(dropout)
+        self.output = Tap("embedded cells of the grid")
+        nn.init.xavier_uniform_(projection.weight)
+        nn.init.zeros_(projection.bias)
+
+    @property
+    def adds_constant(self) -> dict[str, range]:
+        """The projection bias, which adds the same vector to all tokens."""
+        return {"projection.bias": range(self.projection.out_features)}
+
+    def forward(self, images: Images) -> Float[Tensor, "T d"]:
+        """Embed the cells of the images as packed tokens in the layout of ``images``."""
+        layout, x = images.layout, self.projection(self.network(images))
+        return self.output(self.dropout(self.positions(x, layout.positions, layout.end)))
+
+
 def _by(size: Sequence[int]) -> str:
     return " x ".join(map(str, size))
 

@@ -10,7 +10,7 @@ from torch import nn
 from heedful.artifacts.weights import named_tensors, read_tensors
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
-from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
+from heedful.nn.patches import GridEmbedding, PatchEmbedding, resize_positions
 from heedful.recipes.schema import Recipe, StartConfig
 from heedful.tasks.pretrained import HEADS, MappedWeights, frozen_tables, start_folder
 
@@ -117,15 +117,16 @@ def _unused(tensors: Mapping[str, torch.Tensor], model: nn.Module) -> list[str]:
 
 
 def _other_grids(tensors: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the resized position tables of patches, if the run's images have another size."""
+    """Yield the resized position tables of patches or cells, if the run's images have another size."""
+    parameters = dict(model.named_parameters())
     for name, part in model.named_modules():
         key = f"{name}.positions.positions.weight"
-        if not isinstance(part, PatchEmbedding) or key not in tensors:
+        if not isinstance(part, PatchEmbedding | GridEmbedding) or key not in tensors.keys() & parameters:
             continue
-        table, n_class_tokens = tensors[key], int(part.class_token is not None)
-        side = math.isqrt(max(0, len(table) - n_class_tokens))
-        if side**2 == len(table) - n_class_tokens:
-            yield key, resize_positions(table, (side, side), grid_of(*part.size, part.patches.patch))
+        table, n_class_tokens = tensors[key], int(getattr(part, "class_token", None) is not None)
+        old, new = (math.isqrt(max(0, len(rows) - n_class_tokens)) for rows in (table, parameters[key]))
+        if old**2 == len(table) - n_class_tokens:
+            yield key, resize_positions(table, (old, old), (new, new))
 
 
 def _differs(tensors: Mapping[str, torch.Tensor], name: str, parameters: Mapping[str, torch.Tensor]) -> bool:

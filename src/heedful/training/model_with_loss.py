@@ -27,7 +27,7 @@ class ModelWithLoss(nn.Module):
         precision: the weights are always fp32. With bf16, the forward and backward passes use a bf16 copy of
             the weights and bf16 activations; operations that need fp32 (softmax, loss, statistics) convert
             to it. A model that does not support this (``lowers`` is False), or that has a module with a
-            recurrent state that would lose precision (`heedful.nn.declarations`), runs under
+            recurrent state or with weights that would lose precision (`heedful.nn.declarations`), runs under
             `torch.autocast` instead: only matrix products are bf16.
         auxiliary: further losses, on values inside the model (`heedful.objectives.guided`).
         sampling: replaces inputs by predictions in training; None: the model reads the batch as it is.
@@ -46,7 +46,8 @@ class ModelWithLoss(nn.Module):
         self.objective = objective
         self.auxiliary: list[AuxiliaryLoss] = [Balance(model), *auxiliary]
         self.precision, self.sampling = precision, sampling
-        self._lowers = getattr(model, "lowers", False) and not claims(model, "carries_state")
+        needs_fp32 = claims(model, "carries_state") or claims(model, "needs_wide_weights")
+        self._lowers = getattr(model, "lowers", False) and not needs_fp32
         self.compiled = False
 
     def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]

@@ -77,6 +77,23 @@ HEADS = {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
 PAIR = {"kind": "regression", "pairs": True}
 CAPTIONER = {"kind": "captioner", **SIZES, "n_layers": 1, "image_size": 6, "channels": 1, "patch_size": 2}
 CAPTIONER |= {"n_decoder_layers": 2}
+GRID = {
+    "kind": "resnet",
+    "n_blocks": [1],
+    "width": 8,
+    "n_groups": 4,
+    "root_kernel": 3,
+    "root_stride": 2,
+    "root_pool": False,
+}
+SHOW_ATTEND_TELL = {
+    "kind": "recurrent-captioner",
+    "image_size": 6,
+    "channels": 1,
+    "encoder": GRID,
+    "d_embedding": 7,
+    "d_hidden": 11,
+}
 
 RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
     "translation": (_recipe("translation", PIECES, TRANSFORMER, decoding=BEAM), PAIRS, "the red dog sleeps"),
@@ -256,6 +273,16 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         pixels(4),
     ),
     "captions": (_recipe("captioning", WORDS, CAPTIONER, decoding=SHORT), CAPTIONED, pixels(5)),
+    "captions of cells": (
+        _recipe("captioning", WORDS, {**CAPTIONER, "encoder": GRID}, decoding=SHORT),
+        CAPTIONED,
+        pixels(5),
+    ),
+    "show, attend and tell": (
+        _recipe("captioning", WORDS, SHOW_ATTEND_TELL, decoding=SHORT),
+        CAPTIONED,
+        pixels(5),
+    ),
 }
 """Each run's recipe, training rows, and an input."""
 

@@ -18,6 +18,8 @@ from heedful.text.specials import SPECIALS
 
 WRITERS = ["translation", "summarisation", "one text", "additive", "recurrent", "recurrent, one head"]
 WRITERS += ["language model", "local and compressed", "rotary, shared keys", "masked", "captions"]
+CAPTIONERS = ["captions", "captions of cells", "show, attend and tell"]
+WRITERS += CAPTIONERS[1:]
 
 
 def test_every_task_is_among_the_runs(tasks):
@@ -125,7 +127,7 @@ def test_translation_has_three_sides(explained):
     ]
 
 
-@pytest.mark.parametrize("name", ["translation", "additive", "recurrent", "recurrent, one head", "captions"])
+@pytest.mark.parametrize("name", ["translation", "additive", "recurrent", "recurrent, one head", *CAPTIONERS])
 def test_cross_attention_is_the_alignment_of_predictions(explained, name):
     run, given = explained(name)
     (prediction,) = run.predict([given], alignment=True)
@@ -295,7 +297,7 @@ def test_patches_stand_row_by_row_behind_the_class_token(explained, name, before
     assert side.tokens == (*["<cls>"] * before, "1,1", "1,2", "2,1", "2,2")
 
 
-@pytest.mark.parametrize(("name", "side"), [("images", "input"), ("captions", "source")])
+@pytest.mark.parametrize(("name", "side"), [("images", "input"), *((name, "source") for name in CAPTIONERS)])
 def test_an_image_is_kept_as_the_model_reads_it(explained, name, side):
     import io
 

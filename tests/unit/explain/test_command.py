@@ -44,7 +44,9 @@ def image(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["images", "images without class token", "captions"])
+@pytest.mark.parametrize(
+    "name", ["images", "images without class token", "captions", "show, attend and tell"]
+)
 def test_images_are_given_by_their_paths(command, explained, image, tmp_path, name):
     out = tmp_path / "x.png"
     found = json.loads(command(name, image, "--json", "--out", out))

@@ -64,7 +64,7 @@ def test_rows_are_those_of_a_model_that_is_known():
 
 def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
     by_title = {family.title: tap_rows(family) for family in FAMILIES}
-    (blocks,) = by_title["Residual convolutional network for images"]
+    blocks, _ = by_title["Residual convolutional network for images"]
     assert blocks == TapRow("blocks.<i>.output", ("B", "*", "*", "*"), "Bottleneck", blocks.description)
     (mixed,) = (found for title, found in by_title.items() if "experts" in title)
     weights = {row.part: row.shape for row in mixed if row.name.endswith("mixer.part.weights")}

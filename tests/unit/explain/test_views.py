@@ -25,7 +25,14 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.js
 STACKED = ["translation", "summarisation", "one text", "language model", "local and compressed", "masked"]
 STACKED += ["classification", "pairs", "pairs, to their end", "fourier", "tagging", "answers", "images"]
 STACKED += ["captions", "recurrent language model"]
-PROBABLE = [*STACKED, "recurrent", "recurrent without attention", "resnet"]
+PROBABLE = [
+    *STACKED,
+    "captions of cells",
+    "show, attend and tell",
+    "recurrent",
+    "recurrent without attention",
+    "resnet",
+]
 EMBEDDED = [*STACKED, "recurrent", "recurrent, one head", "recurrent without attention", "regression"]
 
 

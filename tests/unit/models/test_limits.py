@@ -16,6 +16,7 @@ from heedful.runs.reading import read_recipe
         ("phrasebook-tags", "model.n_layers"),
         ("digits", "model.n_layers"),
         ("scenes", "model.n_decoder_layers"),
+        ("scenes-lstm", "model.n_layers"),
         ("phrasebook-de", "decoding.beam"),
         ("phrasebook-de", "validation.decoding.beam"),
     ],

@@ -62,6 +62,7 @@ def test_hidden_states_are_one_for_each_place_of_the_grid(options):
     config, model = resnet(**options)
     x = torch.randn(2, 2, config.image_size, config.image_size)
     inputs = Images.of(x, config.n_tokens)
+    assert model.n_tokens == config.n_tokens
     hidden = model(inputs)
     assert hidden.shape == (2 * config.n_tokens, config.d_model)
     maps = functional.relu(model.norm(model.blocks(model.root(x))))

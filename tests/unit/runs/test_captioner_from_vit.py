@@ -175,6 +175,7 @@ def test_it_trains_and_its_run_needs_the_vit_no_more(folder, tmp_path, frozen):
         ("model.n_layers=3", r"does not fit: of encoder\.blocks\.2\..*it has none"),
         ("model.patch_size=6", r"does not fit: of source_embedding\.patches\.projection\.weight"),
         ("model.channels=1", "reads 3 channels, but the recipe needs 1"),
+        ("model.encoder=resnet", r"does not fit: of source_embedding\.network\.root\.0\.weight.*it has none"),
         (
             "start.frozen=body model.tie=false",
             "start.frozen=body: target_embedding and decoder are newly initialised and must be trained",
@@ -203,7 +204,11 @@ def test_blocks_that_are_not_taken_are_told(folder):
             r"other has layer\.mixer\.visible\.kind=window, but the encoder of a captioner",
         ),
         ("{kind: vision, positions: none}", "other has no learned positions"),
-        ("{kind: resnet}", "is of the kind resnet, and captioning needs one of the kind captioner or vision"),
+        (
+            "{kind: resnet}",
+            "is of the kind resnet, and captioning needs one of the kind captioner or recurrent-captioner or "
+            "vision",
+        ),
     ],
 )
 def test_models_that_have_no_such_encoder_are_refused(folder, tmp_path, model, message):

@@ -21,9 +21,10 @@ from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.model_summary.summary import describe
 from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.prepare import prepare
-from heedful.runs.reading import recipe_from
+from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
 from heedful.tasks.captioning.task import Captioning, group_by_image, image_augmenter
@@ -485,7 +486,93 @@ def test_the_filter_is_of_captions_alone():
     assert recipe().data.filter.caption_filter.limit("caption") is None
 
 
+# Convolutional encoders ------------------------------------------------------------------------------------
+
+_GRID = {"kind": "resnet", "n_blocks": [1, 1], "width": 8, "n_groups": 4, "root_kernel": 3, "root_stride": 1}
+_GRID |= {"root_pool": False}
+CELLS = {"encoder": _GRID}
+LSTM = {"kind": "recurrent-captioner", "image_size": 12, "encoder": _GRID, "d_embedding": 13, "d_hidden": 17}
+convolutional = pytest.mark.parametrize("model", [CELLS, LSTM], ids=["captioner", "recurrent-captioner"])
+
+
+def into_with(folder, out, model, *, resume=False, **sections):
+    """Train the plain recipe with these changes of its model, or another model."""
+    settings = {key: section for key, section in plain(**sections).items() if section is not None}
+    settings["model"] = model if "kind" in model else merged(settings["model"], model)
+    (folder / f"{out}.yaml").write_text(dump_yaml(settings))
+    return train_run(read_recipe(str(folder / f"{out}.yaml"))[0], folder / out, device="cpu", resume=resume)
+
+
+@pytest.mark.slow
+@convolutional
+def test_a_convolutional_captioner_resumes_and_another_starts_from_it(tmp_path, model):
+    write(tmp_path)
+    into_with(tmp_path, "straight", model)
+    into_with(tmp_path, "stopped", model, training={"max_updates": 3})
+    into_with(tmp_path, "stopped", model, resume=True)
+    straight, again = (load(tmp_path / name, device="cpu") for name in ("straight", "stopped"))
+    for one, other in zip(straight.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    start = {"run": "straight", "frozen": "encoder"}
+    into_with(tmp_path, "begun", {"kind": straight.recipe.model.kind}, start=start, tokenizer=None)
+    begun = load(tmp_path / "begun", device="cpu")
+    assert begun.recipe.model == straight.recipe.model
+    weights = straight.model.state_dict()
+    encoder = {name for name in weights if name.startswith(("source_embedding.", "encoder."))}
+    kept = {name for name, x in begun.model.state_dict().items() if torch.equal(x, weights[name])}
+    assert encoder
+    assert encoder <= kept < weights.keys()
+
+
+@pytest.mark.slow
+@convolutional
+def test_captions_of_a_convolutional_captioner_align_with_its_cells(tmp_path, model):
+    write(tmp_path)
+    into_with(tmp_path, "run", model)
+    run = load(tmp_path / "run", device="cpu")
+    assert run.recipe.model.grid == (6, 6)
+    images = [tmp_path / "images" / f"test{i}.png" for i in range(3)]
+    predictions = run.predict(images, alignment=True, beam=3)
+    alone = [run.predict([image], beam=3)[0] for image in images]
+    assert [p.text for p in predictions] == [p.text for p in alone]
+    for prediction in predictions:
+        weights = np.asarray(prediction.alignment)
+        assert prediction.grid == (6, 6)
+        assert weights.shape == (1, 1 if "kind" in model else 3, len(prediction.tokens) + 1, 36)
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+    assert "fp32 on the plain path (unsupported" in run.inference().description
+    assert [p.error for p in run.predict(images, precision="bf16")] == [None] * 3
+    with pytest.raises(RequestError, match="precision int8 needs the native engine"):
+        run.predict(images, precision="int8")
+    found = evaluate(run, "test", run.recipe.data.test["test"])
+    assert [score.name for score in found.scores][:4] == ["BLEU", "chrF2", "TER", "exact match"]
+
+
+@pytest.mark.slow
+def test_a_larger_image_has_a_table_of_places_between_those_of_a_smaller_one(tmp_path):
+    """As ViT's: positions of cells are resized where a captioner starts from one of smaller images."""
+    write(tmp_path)
+    into_with(tmp_path, "small", CELLS)
+    old = load(tmp_path / "small", device="cpu").model.source_embedding.positions.positions.weight
+    larger = {"kind": "captioner", "image_size": 20}
+    into_with(tmp_path, "large", larger, start={"run": "small", "frozen": "encoder"}, tokenizer=None)
+    new = load(tmp_path / "large", device="cpu").model.source_embedding.positions.positions.weight
+    grid = old.detach().T.reshape(1, 12, 6, 6)
+    wanted = torch.nn.functional.interpolate(grid, size=(10, 10), mode="bicubic", align_corners=False)
+    torch.testing.assert_close(new.detach(), wanted.reshape(12, 100).T, rtol=0, atol=1e-6)
+
+
 # The ledger and the built-in scenes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, d_network", [("captioner-resnet", 256), ("show-attend-tell-mini", 256)])
+def test_a_ledger_counts_cells_as_source_tokens(name, d_network):
+    ledger = describe(name, vocab_size=100, length=11)
+    assert (ledger.source_length, ledger.target_length) == (36, 11)
+    assert "an image becomes 36 cells: they are the source tokens" in ledger.notes
+    cells = {"captioner-resnet": "cells", "show-attend-tell-mini": "W_k of the score"}[name]
+    line = next(row.line for row in ledger.lines() if row.line.name == cells)
+    assert line.flops == 2 * 36 * d_network * 128
 
 
 def test_a_ledger_counts_patches_as_source_tokens():

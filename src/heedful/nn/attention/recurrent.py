@@ -13,6 +13,7 @@ all the h_i (Bahdanau et al. 2015, section 3.2); the final state is the fixed-le
 attention replaces.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,12 +22,13 @@ from torch import Tensor, nn
 
 from heedful.nn.attention.scores import ScoreFunction
 from heedful.nn.layout import Layout
+from heedful.nn.pooling import MeanPooling
 
 States = tuple[Tensor, ...]
 
 
 class EncoderOutput(NamedTuple):
-    """Output of a recurrent encoder."""
+    """Output of the encoder of a recurrent decoder."""
 
     annotations: Float[Tensor, "T_s d_annotation"]
     """All h_i, packed."""
@@ -34,9 +36,32 @@ class EncoderOutput(NamedTuple):
     """Layout of the source."""
     finals: list[States]
     """Final states of every encoder layer (`RecurrentStack.run`)."""
-    summary: Float[Tensor, "B d_hidden"]
+    summary: Float[Tensor, "B d_summary"]
     """Final output of the last layer: h_T, or for a bidirectional layer the right-to-left state at the
-    first token (`RecurrentStack.summary`)."""
+    first token (`RecurrentStack.summary`); of images the mean of the annotations (`GivenAnnotations`)."""
+
+
+class GivenAnnotations(nn.Module):
+    """Encoder whose annotations are its inputs, without recurrence: the cells of a convolutional network.
+
+    The summary is the mean of the annotations, from which Xu et al. 2015 (section 3.1.2) project the initial
+    state of the decoder. Annotations are at least fp32, as those of a recurrent encoder under autocast.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pooling = MeanPooling()
+
+    def run(
+        self, x: Float[Tensor, "T d_annotation"], layout: Layout
+    ) -> tuple[Float[Tensor, "T d_annotation"], list[States]]:
+        """Return the annotations, and their means as the final state of the one layer."""
+        annotations = x.to(torch.promote_types(x.dtype, torch.float32))
+        return annotations, [(self.pooling(annotations, layout),)]
+
+    def summary(self, finals: Sequence[States]) -> Float[Tensor, "B d_annotation"]:
+        """Return the means."""
+        return finals[-1][0]
 
 
 class Annotations:

@@ -7,10 +7,10 @@ image -> state and step -> chosen ids -> text           `Captioner.predict`
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import nn
 
 from heedful.config import Config
@@ -26,6 +26,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
+from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
@@ -112,7 +113,8 @@ class PretrainedConfig(schema.VectorsConfig):
     as they do without vectors.
 
     Args:
-        caption: the file; null: none. Its vectors are as wide as the model (``d_model``).
+        caption: the file; null: none. Its vectors are as wide as the embedding (``d_model``, or of recurrent
+            captioners ``d_embedding``).
     """
 
     caption: str | None = None
@@ -135,7 +137,7 @@ class CaptioningRecipe(Seq2SeqRecipe):
     data: DataConfig
     augmentation: Augmentation = Augmentation()
     tokenizer: schema.ComposingTokenization
-    model: CaptionerConfig
+    model: Annotated[CaptionerConfig | RecurrentCaptionerConfig, Field(discriminator="kind")]
     pretrained: PretrainedConfig = PretrainedConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 

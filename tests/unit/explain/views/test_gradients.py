@@ -28,6 +28,8 @@ OF_IMAGES = {
     "images without class token": INPUT,
     "resnet": INPUT,
     "captions": "source",
+    "captions of cells": "source",
+    "show, attend and tell": "source",
 }
 STEP = 1e-3
 
