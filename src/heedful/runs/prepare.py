@@ -2,21 +2,26 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import with_images
 from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
-from heedful.runs.required_files import errors_named, find_sources, sources_of
+from heedful.runs.required_files import OF_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
+
+MOST_TEST_ROWS = 20_000
+"""Rows of a test set that are compared with the training rows, which takes a second."""
 
 
 def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[LocatedRow]:
@@ -119,7 +124,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         for line in report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
-    for note in (*findings.notes(), *_shared_rows(task.columns, digests)):
+    for note in (*findings.notes(), *_shared_rows(recipe, task.columns, digests)):
         log(note)
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
 
@@ -130,12 +135,23 @@ def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | N
     return COLUMNS if has_pair else None, LABEL if has_label else None
 
 
-def _shared_rows(columns: Columns, digests: Mapping[str, RowDigest]) -> list[str]:
-    """Return a note if validation rows are also training rows; running text has the same line often."""
+def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDigest]) -> Iterator[str]:
+    """Yield a note for each other set with rows that are also training rows; running text repeats lines.
+
+    A training needs no test sets: only files are read, as far as they can be.
+    """
     if len(columns.required) == 1:
-        return []
-    note = shared_rows(digests["train"].row_hashes, digests["valid"].row_hashes)
-    return [f"data.valid: {note}"] if note else []
+        return
+    others = {"data.valid": digests["valid"]}
+    for name, source in recipe.data.test.items():
+        if source.kind in OF_FILES:
+            digest = others[f"data.test.{name}"] = RowDigest()
+            with suppress(RequestError):
+                for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):
+                    pass
+    for key, digest in others.items():
+        if note := shared_rows(digests["train"].row_hashes, digest.row_hashes):
+            yield f"{key}: {note}"
 
 
 def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> None:

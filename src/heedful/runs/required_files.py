@@ -13,7 +13,7 @@ from heedful.errors import RequestError
 from heedful.recipes.resolve import folder_of, resolve_path, resolve_without_presets
 from heedful.recipes.trees import Tree
 
-_OF_FILES = {
+OF_FILES = {
     "files",
     "text",
     "tsv",
@@ -59,7 +59,7 @@ def find_sources(sources: Mapping[str, SourceConfig], root: Path) -> None:
         DataError: one is missing; the message has the recipe's key.
     """
     for key, source in sources.items():
-        if source.kind in _OF_FILES:
+        if source.kind in OF_FILES:
             with errors_named(key):
                 open_source(source, root)
 

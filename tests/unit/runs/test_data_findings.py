@@ -18,11 +18,12 @@ def notes(tmp_path, monkeypatch):
     folder.path.mkdir()
 
     def prepared(recipe, train, valid, *overrides):
-        data = [f"data.train={train}", f"data.valid={valid}", "data.test=null"]
+        data = [f"data.train={train}", f"data.valid={valid}"]
+        data += ["data.test=null"] if not any(text.startswith("data.test") for text in overrides) else []
         settings, _ = read_recipe(recipe, [*data, "tokenizer.subwords={kind: word}", *overrides])
         lines = []
         prepare(settings, folder, lines.append)
-        return [line for line in lines if line.startswith(("data.train", "data.valid"))]
+        return [line for line in lines if line.startswith(("data.train", "data.valid", "data.test"))]
 
     (tmp_path / "a.tsv").write_text("one\ttwo\nthree\tfour\n")
     (tmp_path / "b.tsv").write_text("one\ttwo\nfive\tsix\nseven\teight\n")
@@ -41,6 +42,17 @@ def test_the_target_is_the_source(notes):
 def test_validation_rows_are_training_rows(notes):
     shared = "data.valid: 1 of 3 (33.3%) rows are also training rows; its scores are too high"
     assert notes("phrasebook-de", PAIRS.format("a.tsv", 0, 1), PAIRS.format("b.tsv", 0, 1)) == [shared]
+
+
+def test_rows_of_test_sets_are_training_rows(notes, tmp_path):
+    (tmp_path / "broken.tsv").write_text("three\tfour\nseven\n")
+    train, valid = PAIRS.format("a.tsv", 0, 1), PAIRS.format("b.tsv", 1, 0)
+    tests = {"own": PAIRS.format("b.tsv", 0, 1), "broken": PAIRS.format("broken.tsv", 0, 1), "other": valid}
+    overrides = [f"data.test.{name}={source}" for name, source in tests.items()]
+    assert notes("phrasebook-de", train, valid, "data.test.test.limit=3", *overrides) == [
+        "data.test.own: 1 of 3 (33.3%) rows are also training rows; its scores are too high",
+        "data.test.broken: 1 of 1 (100.0%) rows are also training rows; its scores are too high",
+    ]
 
 
 def test_labels_of_a_classification(notes, tmp_path):

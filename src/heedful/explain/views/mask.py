@@ -64,4 +64,4 @@ def _panels(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
     """Yield each class that occurs, with its share, and a 1 for each of its pixels."""
     classes = np.asarray(values["classes"])
     for label, share in values["shares"].items():
-        yield f"{label} {share:.1%}", (classes == values["labels"].index(label)).astype(float)
+        yield f"{label} {100 * share:.1f} %", (classes == values["labels"].index(label)).astype(float)
