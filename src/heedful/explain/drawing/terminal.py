@@ -18,6 +18,7 @@ from heedful.explain.drawing.matrix import check_weights, printable
 CELL = 3
 LONGEST_ROW_LABEL = 22
 LONGEST_LINK = 24
+MOST_LINKS = 60  # lines that list the strongest weights: more scroll away
 NO_WEIGHTS = "all weights below 0.005"
 """Shown for a token whose weights would all be rounded to 0.00."""
 # From white to dark blue, each darker than the one before: indices into the 256-colour table.
@@ -142,10 +143,12 @@ def _truncate(word: str, space: int, ellipsis: str) -> str:
 
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
-    """Return a line per token: the tokens with the largest weights, or `NO_WEIGHTS`."""
+    """Return a line per token, at most `MOST_LINKS`: the tokens with the largest weights, or `NO_WEIGHTS`."""
     width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
     lines = []
-    for token, strongest in rows:
+    for token, strongest in rows[:MOST_LINKS]:
         links = "   ".join(f"{printable(key)} {weight:.2f}" for key, weight in strongest) or NO_WEIGHTS
         lines.append(f"  {printable(token):<{width}}  →  {links}")
+    if len(rows) > MOST_LINKS:
+        lines.append(f"  and {len(rows) - MOST_LINKS} more; --json and --out show all")
     return lines

@@ -204,3 +204,11 @@ def test_joiners_within_words_are_kept(word):
     shown = heat_map([word, "a"], [word, "b"], np.eye(2), style=SHADES)
     assert shown.count(word) == 2
     assert "\ufffd" not in shown
+
+
+def test_many_tokens_are_listed_in_part():
+    rows = [(f"t{i}", [("a", 1.0)]) for i in range(67)]
+    *lines, last = link_lines(rows)
+    assert [line.split()[0] for line in lines] == [f"t{i}" for i in range(60)]
+    assert last == "  and 7 more; --json and --out show all"
+    assert len(link_lines(rows[:60])) == 60
