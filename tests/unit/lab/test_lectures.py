@@ -32,6 +32,13 @@ def test_every_row_is_there_once():
     assert [each.row for each in INDEX.rows] == [*range(1, N_ROWS + 1)]
 
 
+def test_every_row_has_a_symbol_a_test_and_an_experiment_or_a_recipe():
+    lacking = [
+        row.row for row in INDEX.rows if not (row.symbols and row.tests and (row.experiments or row.recipes))
+    ]
+    assert lacking == []
+
+
 def test_every_row_stands_in_a_lecture_but_for_what_they_leave_out():
     assert [each.row for each in INDEX.rows if not each.lectures] == [57]
 
