@@ -131,6 +131,17 @@ def test_two_masks_of_one_name_are_refused(heedful, folder, tmp_path):
     assert "Traceback" not in done.err
 
 
+def test_no_file_that_was_there_is_overwritten(heedful, folder, tmp_path):
+    for name in ("a.png", "sub/a.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((folder / "scenes/images/4.png").read_bytes())
+    before = (tmp_path / "sub/a.png").read_bytes()
+    done = heedful("predict", "run", tmp_path, "--out", tmp_path / "sub", cwd=folder)
+    assert done.status == 2
+    assert f"{tmp_path / 'sub' / 'a.png'} exists" in done.err
+    assert (tmp_path / "sub/a.png").read_bytes() == before
+
+
 def test_images_are_not_overwritten(heedful, folder):
     before = (folder / "scenes/images/4.png").read_bytes()
     for files in (["scenes/images"], ["scenes/images/4.png"]):

@@ -39,7 +39,7 @@ class MaskFolder:
         """Write the prediction for an image; nothing if the image could not be read.
 
         Raises:
-            RequestError: another image has the same name, or is in this folder.
+            RequestError: the file exists, another image has the same name, or the image is in this folder.
             WorkError: the file cannot be written.
         """
         content = prediction.image_file()
@@ -50,6 +50,11 @@ class MaskFolder:
             raise RequestError(
                 f"--out {self.path}: contains the image {image}, which a mask may overwrite; choose another "
                 "folder"
+            )
+        if target not in self._images and target.exists():
+            raise RequestError(
+                f"--out {self.path}: {target} exists, and may be an image or a mask of yours; choose another "
+                "folder, or remove it"
             )
         other = self._images.setdefault(target, image)
         if other != image:

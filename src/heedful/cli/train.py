@@ -72,8 +72,9 @@ def train(
             check_before_imports(recipe, overrides or [])
         from heedful.runs.reading import read_recipe
 
-        settings, _ = read_recipe(recipe, overrides or [], log)
         folder = out or Path("runs") / Path(recipe).stem
+        resumed = RunFolder(folder) if resume else None
+        settings, _ = read_recipe(recipe, overrides or [], log, resumed=resumed)
     if print_recipe:
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return

@@ -4,6 +4,7 @@ The library (pyarrow, which ``datasets`` needs too) is imported when a file is r
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ def parquet_source(path: Path, namings: Sequence[Mapping[str, str]]) -> Datasets
 def parquet_lines(path: Path) -> Iterator[bytes]:
     """Yield the rows of a file as JSON lines; fields with bytes, such as images, are left out.
 
-    Dates, times and decimal numbers become text.
+    Dates, times and decimal numbers become text, and numbers that are not finite null.
 
     Raises:
         DataError: the file cannot be read.
@@ -57,7 +58,15 @@ def parquet_lines(path: Path) -> Iterator[bytes]:
         fields = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
         for batch in file.iter_batches(ROWS, columns=fields):
             for record in batch.to_pylist():
-                yield f"{json.dumps(record, ensure_ascii=False, default=str)}\n".encode()
+                yield f"{json.dumps(_finite(record), ensure_ascii=False, default=str)}\n".encode()
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 @contextmanager

@@ -313,19 +313,22 @@ class RowDigest:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.row_hashes = array("q")
-        """A hash of each row, 8 bytes, to find equal rows; different in every process."""
+        """A hash of each row, 8 bytes, to find equal rows; different in every process. Rows whose image is
+        missing have none."""
 
     def update(self, row: Row) -> None:
         """Add one row. The order of its columns does not matter."""
-        parts = [len(row).to_bytes(8, "little")]
+        parts, is_missing = [len(row).to_bytes(8, "little")], False
         for column in sorted(row):
             content, mark = _content(row[column])
+            is_missing |= mark == _IMAGE and not content
             name = _utf8(column)
             parts += [len(name).to_bytes(8, "little"), name]
             parts += [(len(content) + mark).to_bytes(8, "little"), content]
         content = b"".join(parts)
         self._hash.update(content)
-        self.row_hashes.append(hash(content))
+        if not is_missing:
+            self.row_hashes.append(hash(content))
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Add each row and pass it on."""

@@ -291,6 +291,7 @@ class Recipe(Config):
         description: the purpose of the recipe, in one sentence.
         root: folder that relative paths start from; null: the folder of the recipe's file, or the current
             folder for a shipped recipe; the run stores it.
+        size: number of the entry of ``sizes`` that a run was started with, from 0; the run stores it.
         task: the task; it determines the other sections.
         data: sources of the rows, and the handling of unusable rows.
         tokenizer: for tasks with texts: subwords and text preprocessing.
@@ -308,6 +309,7 @@ class Recipe(Config):
 
     description: str = ""
     root: str | None = None
+    size: NonNegativeInt | None = None
     task: Any
     data: Any
     model: Any

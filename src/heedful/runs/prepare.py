@@ -138,13 +138,13 @@ def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | N
 def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDigest]) -> Iterator[str]:
     """Yield a note for each other set with rows that are also training rows; running text repeats lines.
 
-    A training needs no test sets: only files are read, as far as they can be.
+    A training needs no test sets: only files of texts are read, as far as they can be.
     """
     if len(columns.required) == 1:
         return
     others = {"data.valid": digests["valid"]}
     for name, source in recipe.data.test.items():
-        if source.kind in OF_FILES:
+        if source.kind in OF_FILES - {"beside", "chain"} and not columns.images:
             digest = others[f"data.test.{name}"] = RowDigest()
             with suppress(RequestError):
                 for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):

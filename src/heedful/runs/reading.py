@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
-from heedful.data.sources import open_source
+from heedful.data.sources import SourceConfig, open_source
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
@@ -14,12 +14,14 @@ from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
 from heedful.recipes.resolve import folder_of, overrides_tree, resolve, resolve_path, sizes_of
 from heedful.recipes.schema import Recipe
-from heedful.recipes.sizes import Amount, Limits, count_rows, fitting_entry
+from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, fitting_entry, without_sizes
 from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TaskConfig, task_class, task_for
+
+_SOURCE: TypeAdapter[SourceConfig] = TypeAdapter(SourceConfig)
 
 
 class _OfSomeTask(BaseModel):
@@ -110,7 +112,11 @@ def _task_class(tree: Tree) -> type[Task]:
 
 
 def read_recipe(
-    name_or_path: str, overrides: Sequence[str] = (), log: Log = lambda line: None
+    name_or_path: str,
+    overrides: Sequence[str] = (),
+    log: Log = lambda line: None,
+    *,
+    resumed: RunFolder | None = None,
 ) -> tuple[Recipe, Tree]:
     """Return the validated recipe and its merged tree.
 
@@ -118,34 +124,66 @@ def read_recipe(
     the current folder, unless ``root`` (relative to the same folder) is set.
 
     A recipe with ``sizes`` (`heedful.recipes.sizes`) gets the settings for its training data, if these can be
-    read.
+    read; a resumed run keeps those that it was started with.
 
     Args:
         name_or_path: a recipe.
         overrides: ``key=value`` texts.
         log: called with a line about the choice of settings.
+        resumed: the run that the recipe resumes, if there is one.
 
     Raises:
-        RequestError: lists every problem with file and line, in all entries of ``sizes``.
+        RequestError: lists every problem with file and line; with ``sizes``, also in entries that are not
+            chosen.
     """
-    recipe, tree = _read(name_or_path, overrides)
     entries = sizes_of(name_or_path, overrides)
-    sized = [_read(name_or_path, overrides, number) for number in range(len(entries))]
     if not entries:
-        return recipe, tree
+        return _read(name_or_path, overrides)
+    if resumed is not None and resumed.recipe.is_file():
+        entry = saved_tree(resumed.path).find(("size",))
+        return _read(name_or_path, overrides, None if entry is None else entry.data)
+    amount = _amount_of_data(name_or_path, overrides, entries)
+    chosen = None if amount is None else fitting_entry(entries, amount)
+    recipe, tree = _read(name_or_path, overrides, chosen)
+    _check_other_entries(name_or_path, [number for number in range(len(entries)) if number != chosen])
+    if amount is not None and chosen is not None:
+        log(f"{entries[chosen].mark}: settings for {_amount_text(amount, entries[chosen].limits)}")
+    return recipe, tree
+
+
+def _amount_of_data(
+    name_or_path: str, overrides: Sequence[str], entries: Sequence[SizeEntry]
+) -> Amount | None:
+    """Return the amount of training data, or None if they cannot be read: a training reports that later."""
+    tree = resolve(name_or_path, overrides, presets=preset_table({"model": preset_trees()}))
+    source, own_root = tree.find(("data", "train")), tree.find(("root",))
+    root = folder_of(name_or_path)
+    if own_root is not None and isinstance(own_root.value, str):
+        root = resolve_path(root, own_root.value)
+    if source is None:
+        return None
     try:
-        rows = (row.row for row in open_source(recipe.data.train, recipe.folder))
-        amount = count_rows(rows, entries)
-    except RequestError:  # a training reports it when it reads the data
-        return recipe, tree
-    chosen = fitting_entry(entries, amount)
-    if chosen is None:
-        return recipe, tree
-    log(f"{entries[chosen].mark}: settings for {_amount(amount, entries[chosen].limits)}")
-    return sized[chosen]
+        config = _SOURCE.validate_python(source.data)
+        return count_rows((row.row for row in open_source(config, root)), entries)
+    except (ValidationError, RequestError):
+        return None
 
 
-def _amount(amount: Amount, limits: Limits) -> str:
+def _check_other_entries(name_or_path: str, numbers: Sequence[int]) -> None:
+    """Check the entries of ``sizes`` that are not chosen, without overrides, which are for the chosen one.
+
+    Raises:
+        RequestError: lists every problem of the first that is invalid, if the recipe is valid without it.
+    """
+    try:
+        _read(name_or_path)
+    except RequestError:
+        return
+    for number in numbers:
+        _read(name_or_path, size=number)
+
+
+def _amount_text(amount: Amount, limits: Limits) -> str:
     """Return the amount that chose an entry; what has no limit was not counted to its end."""
     if limits.max_rows is not None:
         return f"{amount.rows:,} rows of training data (at most {limits.max_rows:,})"
@@ -162,10 +200,11 @@ def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = N
         start_run, inherited = start
         if start_run.mark.source == COMMAND_LINE:
             # The command line overrides the file: these sections replace its own.
-            file = resolve(name_or_path, presets=presets, size=size)
-            tree = merge(
-                Tree({**file.value, **inherited}, file.mark), expand(overrides_tree(overrides), presets)
-            )
+            override_layer = overrides_tree(overrides)
+            own_sizes = size if SIZES not in override_layer.value else None
+            file = resolve(name_or_path, presets=presets, size=own_sizes)
+            replaced = Tree({**file.value, **inherited}, file.mark)
+            tree = merge(replaced, expand(without_sizes(override_layer), presets))
         else:
             tree = merge(Tree(inherited, start_run.mark), tree)
         _refuse_another_family(tree, inherited, start_run)
@@ -179,7 +218,7 @@ def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = N
         raise RequestError(
             f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
         )
-    return recipe.model_copy(update={"root": str(root)}), tree
+    return recipe.model_copy(update={"root": str(root), "size": size}), tree
 
 
 def _with_overrides(message: str, recipe: str, overrides: Sequence[str], size: int | None) -> str:

@@ -259,11 +259,11 @@ class Task(ABC):
         Raises:
             RequestError: the metric of the training is not among the scores of these rows.
         """
+        located_rows, _ = self.rows_to_score((LocatedRow(row, Location("data.valid")) for row in rows), None)
         predictor = self.predictor(model, None, Inference(model))
-        predictions = predictor.predict([self.columns.input_of(row) for row in rows])
-        predicted = [(row, p) for row, p in zip(rows, predictions, strict=True) if not p.error]
-        located_rows = [LocatedRow(row, Location("data.valid")) for row, _ in predicted]
-        scores, _ = self.metrics(model, located_rows, [p for _, p in predicted])
+        predictions = predictor.predict([self.columns.input_of(row.row) for row in located_rows])
+        predicted = [(row, p) for row, p in zip(located_rows, predictions, strict=True) if not p.error]
+        scores, _ = self.metrics(model, [row for row, _ in predicted], [p for _, p in predicted])
         names = self.recipe.scored_metrics
         values = {name: score.value for score in scores if (name := metric_name(score)) in names}
         if self.recipe.training.metric not in values:

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heedful.data import store as module
-from heedful.data.store import TokenStore
+from heedful.data.images import LazyImage
+from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, RequestError, WorkError
 
 ROWS = [
@@ -221,3 +222,16 @@ def test_a_column_is_a_stream_of_its_rows_that_is_read_only(place):
     with pytest.raises(ValueError, match="read-only"):
         store.stream("source")[0] = 7
     assert store[0]["source"].tolist() == [3, 1, 4]
+
+
+def test_rows_whose_image_is_missing_equal_no_others(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"some bytes")
+    names = ("a.png", "b.png", "c.png")
+    digest = RowDigest()
+    for name in names:
+        digest.update({"image": LazyImage.of(tmp_path / name), "label": "x"})
+    assert len(digest.row_hashes) == 1
+    others = [RowDigest() for _ in range(2)]
+    for other, label in zip(others, "xy", strict=True):
+        other.update({"image": LazyImage.of(tmp_path / "b.png"), "label": label})
+    assert others[0].hexdigest() != others[1].hexdigest()

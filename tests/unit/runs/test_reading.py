@@ -2,9 +2,11 @@
 
 import pytest
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import merge
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.reading import read_recipe, recipe_from
 
 RECIPE = """\
@@ -235,3 +237,41 @@ def test_errors_in_all_entries_are_found_whatever_the_data(tmp_path):
     (tmp_path / "mine.yaml").write_text(SIZED.replace("{d_model: 64}", "{d_modle: 64}"))
     message = f"{tmp_path}/mine.yaml:7: model.d_modle: unknown key (did you mean 'd_model'?)"
     assert lines_of(str(tmp_path / "mine.yaml")) == [message]
+
+
+def test_overrides_need_not_fit_entries_that_are_not_chosen(tmp_path):
+    text = SIZED.replace("{d_model: 64}", "{layer: {mixer: {n_heads: 2}}}").replace("{max_rows: 5,", "{")
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "train.tsv").write_text("good\ta text\n" * 4)
+    recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), ["model.d_model=14"])
+    assert (recipe.size, recipe.model.d_model, recipe.training.max_updates) == (1, 14, 400)
+    (tmp_path / "train.tsv").write_text("good\ta text\n" * 3)
+    assert lines_of(str(tmp_path / "mine.yaml"), "model.d_model=14")[0].endswith(
+        "divisible by n_heads=4; change one of them, or set d_k and d_v"
+    )
+
+
+def test_a_resumed_run_keeps_the_settings_that_it_was_started_with(tmp_path):
+    (tmp_path / "mine.yaml").write_text(SIZED)
+    (tmp_path / "train.tsv").write_text("good\ta text\n" * 3)
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    started, _ = read_recipe(str(tmp_path / "mine.yaml"), resumed=run)
+    assert started.size == 0
+    run.recipe.write_text(dump_yaml(started.model_dump(mode="json")))
+    for rows in (4, 5, 6, 0):
+        (tmp_path / "train.tsv").write_text("good\ta text\n" * rows)
+        assert read_recipe(str(tmp_path / "mine.yaml"), resumed=run)[0] == started
+    (tmp_path / "train.tsv").unlink()
+    assert read_recipe(str(tmp_path / "mine.yaml"), resumed=run)[0] == started
+    assert read_recipe(str(tmp_path / "mine.yaml"))[0].size is None
+
+
+def test_sizes_can_be_taken_away_where_a_run_is_continued_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(SIZED)
+    start, _ = read_recipe(str(tmp_path / "mine.yaml"))
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "recipe.yaml").write_text(dump_yaml(start.model_dump(mode="json")))
+    recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), ["start.run=start", "sizes=null"])
+    assert (recipe.size, recipe.start.run) == (None, "start")

@@ -141,6 +141,34 @@ def test_training_learns_and_validation_measures_the_mean_iou_of_evaluate(folder
     assert scores["mean IoU"] == pytest.approx(best, abs=1e-6)
 
 
+METRIC = {"metric": "mean-iou", "direction": "higher", "max_updates": 3}
+
+
+def test_classes_outside_of_the_square_that_is_read_are_classes(tmp_path):
+    write(tmp_path, n=3, size=(SIZE, 3 * SIZE))
+    for part in ("train", "valid"):
+        for path in (tmp_path / part / "masks").iterdir():
+            mask = np.array(Image.open(path))
+            mask[:, 0] = 7
+            Image.fromarray(mask).save(path)
+    run = into(tmp_path, task={"labels": None}, training=METRIC)
+    assert "7" in run.processor.labels
+    (score, *_) = evaluate(run, "valid", run.recipe.data.valid).scores
+    assert score.details["classes"] == list(run.processor.labels)
+
+
+def test_masks_that_cannot_be_read_are_dropped_wherever_they_are_scored(tmp_path):
+    write(tmp_path, n=4)
+    for part in ("valid", "test"):
+        (tmp_path / part / "masks" / "2.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"2\.png: not an image"):
+        into(tmp_path, "strict", training=METRIC)
+    run = into(tmp_path, data={"filter": {"unreadable": "drop"}}, training=METRIC)
+    found = evaluate(run, "test", run.recipe.data.test["test"])
+    assert found.scores[0].counts["images"] == 3
+    assert any("unreadable masks" in note and "1" in note for note in found.notes)
+
+
 def test_one_says_what_becomes_of_the_images_and_which_labels_cannot_be_learned(tmp_path):
     said = []
     into(tmp_path, log=said.append, training={"max_updates": 1}, task={"labels": [*LABELS, "cat"]})

@@ -10,6 +10,7 @@ square have no class, and are not scored.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from heedful.data.augmentation import Augmentation
 from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, MASK, UNSCORED, LazyImage
-from heedful.data.report import DataReport, Encoded
+from heedful.data.report import DataReport, Encoded, Tally
 from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource, UserTable, user_table
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError, nearest
@@ -178,7 +179,7 @@ class ImageSegmentation(Task):
     def _readable_masks(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[UInt8[np.ndarray, "H W"]]:
         for row in rows:
             try:
-                yield row.row[MASK].numbers(self.recipe.model.image_size)
+                yield row.row[MASK].numbers()
             except DataError as error:
                 if not self.drops_unreadable:
                     raise DataError(f"{error} ({DROP_HINT})") from None
@@ -207,6 +208,7 @@ class ImageSegmentation(Task):
                 report.drop("unreadable", row.location)
                 continue
             check_size(image, mask)
+            classes.indices(mask.numbers(), mask)  # all pixels, since scores are of the whole mask
             indices: Any = classes.indices(numbers, mask)
             report.kept += 1
             report.classes.update(classes.labels[i] for i in np.unique(indices) if i != UNSCORED)
@@ -349,6 +351,22 @@ class ImageSegmentation(Task):
     def drops_unreadable(self) -> bool:
         """Whether the recipe drops images and masks that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Return the rows to score; rows whose masks cannot be read are dropped, if the recipe says so."""
+        if not self.drops_unreadable:
+            return super().rows_to_score(rows, limit)
+        kept, unreadable = [], Tally()
+        for row in islice(rows, limit):
+            try:
+                row.row[MASK].numbers()
+            except DataError:
+                unreadable.add(row.location)
+            else:
+                kept.append(row)
+        return kept, {"unreadable masks": unreadable}
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
