@@ -210,7 +210,7 @@ def test_nothing_is_imported_that_was_not_named(folder, heedful):
             "model.layer.norm=nothing_there:Norm",
             "nothing_there:Norm would import the package 'nothing_there'",
         ),
-        ("objective.loss=own_parts:Focal", "own_parts:Focal requires the setting 'gamma'"),
+        ("evaluation.metrics=['own_parts:ShareOf']", "own_parts:ShareOf requires the setting 'label'"),
         ("evaluation.metrics=[accuracy]", "expected an import path such as my_package.my_module:Name"),
         ("task.kind=own_parts:Focal", "own_parts:Focal: expected a subclass of heedful.tasks.base.Task"),
     ],

@@ -139,7 +139,7 @@ def updates(name, parts, without):
     counts = Counter()
     for batch in batches:
         counts.update(step.counts(batch))
-    terms = [t for batch in batches for t in step._terms(batch) if t.name not in without]
+    terms = [t for batch in batches for t in step._terms(batch, None) if t.name not in without]
     total(terms, counts).backward()
     return [parameter.grad for parameter in model.parameters()]
 

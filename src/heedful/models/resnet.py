@@ -66,7 +66,7 @@ class ResNet(Model):
         """Return the hidden states of all cells; ``source`` must be None (model interface)."""
         if source is not None:
             raise ValueError("a vision model has no source")
-        pixels = inputs.pixels.to(self.norm.weight.dtype)
+        pixels = inputs.pixels.to(next(self.root.parameters()).dtype)
         x = functional.relu(self.norm(self.blocks(self.root(pixels))))
         n_tokens = x.shape[2] * x.shape[3]
         if inputs.layout.lengths != (n_tokens,) * len(x):
