@@ -100,7 +100,7 @@ def merge(base: Tree, override: Tree) -> Tree:
     Raises:
         RequestError: if an index in ``override`` is beyond the end of the list.
     """
-    return _merge(base, override, (), _starts_new)
+    return _merge(base, override, (), one_layer=False)
 
 
 def combine(first: Tree, second: Tree) -> Tree:
@@ -108,40 +108,38 @@ def combine(first: Tree, second: Tree) -> Tree:
 
     Text is the ``kind`` of a map in the other tree, so that ``schedule=cosine schedule.warmup=9`` sets both.
     """
-    return _merge(first, second, (), lambda base, override, path: False)
+    return _merge(first, second, (), one_layer=True)
 
 
-def _merge(base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
-    if isinstance(override.value, str) and isinstance(base.value, dict):
-        if "kind" not in base.value and new_parts is _starts_new:
-            return override
+def _merge(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:
+    is_section = isinstance(base.value, dict) and (one_layer or "kind" in base.value)
+    if isinstance(override.value, str) and is_section:
         override = Tree({"kind": override}, override.mark)
     if not isinstance(override.value, dict):
         return override
     if isinstance(base.value, list) and _has_indices(override):
-        return _merge_items(base, override, path, new_parts)
+        return _merge_items(base, override, path, one_layer=one_layer)
     if isinstance(base.value, str):
         base = Tree({"kind": base}, base.mark)
-    if not isinstance(base.value, dict) or new_parts(base, override, path):
+    if not isinstance(base.value, dict) or (not one_layer and _starts_new(base, override)):
         return override
     merged = dict(base.value)
     for key, item in override.value.items():
         # A number is a key if the map below has text keys.
         name = key if _has_indices(base) else str(key)
-        merged[name] = _merge(merged[name], item, (*path, name), new_parts) if name in merged else item
+        below = merged.get(name)
+        merged[name] = item if below is None else _merge(below, item, (*path, name), one_layer=one_layer)
     return Tree(merged, base.mark)
 
 
-def _merge_items(
-    base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]
-) -> Tree:
+def _merge_items(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:
     items = list(base.value)
     for index, item in override.value.items():
         if index >= len(items):
             raise RequestError(
                 f"{item.mark}: {dotted((*path, index))}: index out of range: the list has length {len(items)}"
             )
-        items[index] = _merge(items[index], item, (*path, index), new_parts)
+        items[index] = _merge(items[index], item, (*path, index), one_layer=one_layer)
     return Tree(items, base.mark)
 
 
@@ -150,7 +148,7 @@ def _has_indices(tree: Tree) -> bool:
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
-def _starts_new(base: Tree, override: Tree, path: Path) -> bool:
+def _starts_new(base: Tree, override: Tree) -> bool:
     if "preset" in override.value:
         return True
     have_kinds = "kind" in base.value and "kind" in override.value
@@ -190,7 +188,7 @@ def expand(tree: Tree, presets: Presets, path: Path = ()) -> Tree:
     if "preset" not in tree.value:
         return settings
     preset = _preset(tree.value["preset"], presets, path)
-    if _starts_new(preset, settings, path):
+    if _starts_new(preset, settings):
         kinds = settings.value["kind"].data, preset.value["kind"].data
         key = dotted((*path, "kind"))
         raise RequestError(
