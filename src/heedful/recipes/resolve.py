@@ -141,6 +141,17 @@ def folder_of(recipe: str | Path) -> Path:
     return path.resolve().parent if path.suffix in SUFFIXES else Path.cwd()
 
 
+def root_of(tree: Tree, recipe: str | Path) -> Path:
+    """Return the folder that relative paths of a merged recipe start from: its ``root``, or `folder_of` it.
+
+    Raises:
+        RequestError: ``root`` names an environment variable that is not set.
+    """
+    root = tree.find(("root",))
+    has_root = root is not None and isinstance(root.value, str)
+    return resolve_path(folder_of(recipe), root.value) if root and has_root else folder_of(recipe)
+
+
 def resolve_path(root: Path, path: str) -> Path:
     """Return the absolute path of ``path``, which a recipe gives relative to ``root``.
 

@@ -3,25 +3,31 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
-from heedful.data.sources import SourceConfig, open_source
+from heedful.data.sources import open_source
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
 from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
-from heedful.recipes.resolve import folder_of, overrides_tree, resolve, resolve_path, sizes_of
+from heedful.recipes.resolve import (
+    overrides_tree,
+    resolve,
+    resolve_path,
+    resolve_without_presets,
+    root_of,
+    sizes_of,
+)
 from heedful.recipes.schema import Recipe
 from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, fitting_entry, without_sizes
-from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
+from heedful.recipes.trees import COMMAND_LINE, Part, Presets, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
+from heedful.runs.required_files import source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TaskConfig, task_class, task_for
-
-_SOURCE: TypeAdapter[SourceConfig] = TypeAdapter(SourceConfig)
 
 
 class _OfSomeTask(BaseModel):
@@ -155,17 +161,15 @@ def _amount_of_data(
     name_or_path: str, overrides: Sequence[str], entries: Sequence[SizeEntry]
 ) -> Amount | None:
     """Return the amount of training data, or None if they cannot be read: a training reports that later."""
-    tree = resolve(name_or_path, overrides, presets=preset_table({"model": preset_trees()}))
-    source, own_root = tree.find(("data", "train")), tree.find(("root",))
-    root = folder_of(name_or_path)
-    if own_root is not None and isinstance(own_root.value, str):
-        root = resolve_path(root, own_root.value)
+    tree = resolve_without_presets(name_or_path, overrides)
+    section = tree.find(("data", "train"))
+    source = None if section is None else source_from(section)
     if source is None:
         return None
     try:
-        config = _SOURCE.validate_python(source.data)
-        return count_rows((row.row for row in open_source(config, root)), entries)
-    except (ValidationError, RequestError):
+        rows = open_source(source, root_of(tree, name_or_path))
+        return count_rows((row.row for row in rows), entries)
+    except RequestError:
         return None
 
 
@@ -193,10 +197,9 @@ def _amount_text(amount: Amount, limits: Limits) -> str:
 
 
 def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = None) -> tuple[Recipe, Tree]:
-    presets = preset_table({"model": preset_trees()})
-    root = folder_of(name_or_path)
+    presets = _presets()
     tree = resolve(name_or_path, overrides, presets=presets, size=size)
-    if (start := _start_of(tree, root)) is not None:
+    if (start := _start_of(tree, name_or_path)) is not None:
         start_run, inherited = start
         if start_run.mark.source == COMMAND_LINE:
             # The command line overrides the file: these sections replace its own.
@@ -213,7 +216,7 @@ def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = N
         recipe = recipe_from(tree, for_training=True)
     except RequestError as error:
         raise RequestError(_with_overrides(str(error), name_or_path, overrides, size)) from None
-    root = root if recipe.root is None else resolve_path(root, recipe.root)
+    root = root_of(tree, name_or_path)
     if not is_unicode(str(root)):
         raise RequestError(
             f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
@@ -221,12 +224,16 @@ def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = N
     return recipe.model_copy(update={"root": str(root), "size": size}), tree
 
 
+def _presets() -> Presets:
+    return preset_table({"model": preset_trees()})
+
+
 def _with_overrides(message: str, recipe: str, overrides: Sequence[str], size: int | None) -> str:
     """Return the errors of a recipe, below the overrides if these cause errors in lines of its files."""
     if all(line.startswith(COMMAND_LINE) for line in message.split("\n")):
         return message
     try:
-        tree = resolve(recipe, presets=preset_table({"model": preset_trees()}), size=size)
+        tree = resolve(recipe, presets=_presets(), size=size)
         recipe_from(tree, for_training=True)
     except RequestError:
         return message
@@ -237,7 +244,7 @@ def _with_overrides(message: str, recipe: str, overrides: Sequence[str], size: i
     )
 
 
-def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
+def _start_of(tree: Tree, recipe: str) -> tuple[Tree, dict[str, Tree]] | None:
     """Return the entry ``start.run``, and model and tokenizer of that run, adapted to the recipe's task.
 
     None if the recipe does not start from a run.
@@ -245,11 +252,10 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     Raises:
         RequestError: there is no such run.
     """
-    start, own_root = tree.find(("start", "run")), tree.find(("root",))
+    start = tree.find(("start", "run"))
     if start is None or not isinstance(start.value, str):
         return None
-    if own_root is not None and isinstance(own_root.value, str):
-        root = resolve_path(root, own_root.value)
+    root = root_of(tree, recipe)
     folder = resolve_path(root, start.value)
     path = RunFolder(folder).recipe
     if not folder.exists():

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heedful.data.sources import SourceConfig, open_source
 from heedful.errors import RequestError
-from heedful.recipes.resolve import folder_of, resolve_path, resolve_without_presets
+from heedful.recipes.resolve import resolve_without_presets, root_of
 from heedful.recipes.trees import Tree
 
 OF_FILES = {
@@ -73,15 +73,16 @@ def check_before_imports(recipe: str, overrides: Sequence[str]) -> None:
         RequestError: the recipe cannot be read, or an override is malformed.
         DataError: a file of the data is missing.
     """
-    tree, root = resolve_without_presets(recipe, overrides), folder_of(recipe)
-    own_root = tree.find(("root",))
-    if own_root is not None and isinstance(own_root.value, str):
-        root = resolve_path(root, own_root.value)
-    sources = {}
-    for key, source in _source_trees(tree):
-        with suppress(ValidationError):
-            sources[key] = _SOURCE.validate_json(json.dumps(source.data))
-    find_sources(sources, root)
+    tree = resolve_without_presets(recipe, overrides)
+    sources = {key: source_from(source) for key, source in _source_trees(tree)}
+    find_sources({key: source for key, source in sources.items() if source}, root_of(tree, recipe))
+
+
+def source_from(tree: Tree) -> SourceConfig | None:
+    """Return the source that a tree describes; None if it is not valid."""
+    with suppress(ValidationError):
+        return _SOURCE.validate_json(json.dumps(tree.data))
+    return None
 
 
 def sources_of(data: DataSources) -> dict[str, SourceConfig]:

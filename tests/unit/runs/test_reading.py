@@ -275,3 +275,12 @@ def test_sizes_can_be_taken_away_where_a_run_is_continued_from(tmp_path, monkeyp
     (tmp_path / "start" / "recipe.yaml").write_text(dump_yaml(start.model_dump(mode="json")))
     recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), ["start.run=start", "sizes=null"])
     assert (recipe.size, recipe.start.run) == (None, "start")
+
+
+def test_any_source_of_training_data_chooses_the_settings(tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("x = 1\n" * 9)
+    (tmp_path / "mine.yaml").write_text("base: my-own-text\n")
+    train = "data.train={kind: text, paths: code, suffixes: [.py], documents: file}"
+    recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), [train])
+    assert (recipe.size, recipe.model.n_layers) == (0, 4)
