@@ -201,15 +201,16 @@ class ImageSegmentation(Task):
             image, mask = row.row[IMAGE], row.row[MASK]
             try:
                 pixels: Any = reader.pixels(image).reshape(-1)
-                numbers = mask.numbers(reader.size)
+                numbers = mask.numbers()
             except DataError as error:
                 if not self.drops_unreadable:
                     raise DataError(f"{error} ({DROP_HINT})") from None
                 report.drop("unreadable", row.location)
                 continue
             check_size(image, mask)
-            classes.indices(mask.numbers(), mask)  # all pixels, since scores are of the whole mask
-            indices: Any = classes.indices(numbers, mask)
+            # Of all pixels, since scores are of the whole mask; resized as numbers, which do not mix.
+            whole = LazyImage(classes.indices(numbers, mask), mask.name)
+            indices: Any = whole.numbers(reader.size)
             report.kept += 1
             report.classes.update(classes.labels[i] for i in np.unique(indices) if i != UNSCORED)
             yield LocatedRow({IMAGE: pixels, MASK: indices.reshape(-1)}, row.location)
