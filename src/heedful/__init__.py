@@ -4,19 +4,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heedful.api.run import Explanation as Explanation
+    from heedful.api.run import Run as Run
+    from heedful.api.run import export as export
+    from heedful.api.run import import_model as import_model
+    from heedful.api.run import load as load
+    from heedful.api.training import recipe as recipe
+    from heedful.api.training import resume as resume
+    from heedful.api.training import train as train
     from heedful.model_summary.summary import describe as describe
+    from heedful.plugins import part as part
     from heedful.runs.building import build as build
-    from heedful.runs.run import load as load
+    from heedful.runs.comparing import compare as compare
+    from heedful.tasks.evaluation import Evaluation as Evaluation
+    from heedful.tasks.prediction import Prediction as Prediction
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "build", "describe", "load"]
+__all__ = [
+    "Evaluation",
+    "Explanation",
+    "Prediction",
+    "Run",
+    "__version__",
+    "build",
+    "compare",
+    "describe",
+    "export",
+    "import_model",
+    "load",
+    "part",
+    "recipe",
+    "resume",
+    "train",
+]
 
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
+    **dict.fromkeys(("Explanation", "Run", "export", "import_model", "load"), "heedful.api.run"),
+    **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
+    "Evaluation": "heedful.tasks.evaluation",
+    "Prediction": "heedful.tasks.prediction",
     "build": "heedful.runs.building",
+    "compare": "heedful.runs.comparing",
     "describe": "heedful.model_summary.summary",
-    "load": "heedful.runs.run",
+    "part": "heedful.plugins",
 }
 
 

@@ -8,9 +8,9 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from heedful.errors import DataError, WorkError
+from heedful.errors import DataError, RequestError, WorkError
 from heedful.typing import JsonMapping, JsonObject
 
 
@@ -181,3 +181,27 @@ def is_intact(record: JsonMapping) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file atomically; an existing file is unchanged if this fails."""
     write_bytes(path, text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """Yield a text file that replaces `path` atomically once it is complete and synced to disk.
+
+    See `replacing`.
+
+    Raises:
+        RequestError: the file cannot be created.
+        WorkError: writing failed (e.g. a full disk); an existing file is kept.
+    """
+    if path.is_dir():
+        raise RequestError(f"{path}: expected a file, got a folder")
+    with contextlib.ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(replacing(path))
+            file = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
+        except (WorkError, OSError) as error:
+            reason = (
+                error if isinstance(error, WorkError) else f"{path}: cannot be written ({error.strerror})"
+            )
+            raise RequestError(str(reason)) from None
+        yield file

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeAlias, TypeVar
 
 from heedful.errors import RequestError, nearest
 
@@ -22,6 +23,12 @@ METRICS = "heedful.tasks.metrics"
 """Package of heedful whose classes recipes can name: creating an instance affects nothing else."""
 
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+Part: TypeAlias = type | FunctionType
+PartT = TypeVar("PartT", bound=Part)
+
+_parts: dict[str, Part] = {}
+"""Classes and functions that a program allows, by import path."""
 
 VARIABLE = "HEEDFUL_PLUGINS"
 """Environment variable with the names of allowed packages, separated by commas; processes that this one
@@ -45,6 +52,38 @@ def allowed_plugins() -> set[str]:
     return {name for name in os.environ.get(VARIABLE, "").split(",") if name}
 
 
+def allow_part(part: Part) -> str:
+    """Allow recipes of this process to name a class or function; return its import path.
+
+    Other processes find it by this path if its module can be imported there. If it is defined in a notebook
+    or script, whose module is ``__main__``, define and allow it again before loading a run that has it.
+
+    Raises:
+        RequestError: if it is defined in a function or class, so that there is no path to it.
+    """
+    reference = f"{part.__module__}:{part.__qualname__}"
+    if not is_reference(reference):
+        raise RequestError(
+            f"{reference}: expected a class or function that is defined at the top of a module"
+        )
+    _parts[reference] = part
+    return reference
+
+
+def part(definition: PartT) -> PartT:
+    """Decorate a class or function of yours so that recipes of this process can name it.
+
+    >>> @heedful.part
+    ... class Cosine(torch.nn.Module): ...
+    >>> heedful.train(recipe, overrides={"model.layer.mixer.score": Cosine})
+
+    Raises:
+        RequestError: if it is not at the top of a module.
+    """
+    allow_part(definition)
+    return definition
+
+
 def is_reference(text: object) -> bool:
     """Return whether a value is an import path such as ``my_package.scores:Cosine``."""
     return isinstance(text, str) and REFERENCE.fullmatch(text) is not None
@@ -56,7 +95,14 @@ def load_reference(reference: str) -> Any:
     Raises:
         ValueError: if its package is not allowed, cannot be imported, or has no such name.
     """
+    if reference in _parts:
+        return _parts[reference]
     module, _, name = reference.partition(":")
+    if module == "__main__":
+        raise ValueError(
+            f"{reference} was defined in a notebook or script; define it here too, with the decorator "
+            "@heedful.part, or move it to a module that can be imported"
+        )
     if not _is_allowed(module):
         package = module.partition(".")[0]
         raise ValueError(

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from heedful import files
-from heedful.cli.output import whole_file
 from heedful.errors import RequestError, WorkError
-from heedful.files import is_intact, is_temporary, parse_json, replacing, stamped, write_text
+from heedful.files import is_intact, is_temporary, parse_json, replacing, stamped, whole_file, write_text
 
 
 def write_whole(path, text):

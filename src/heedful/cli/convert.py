@@ -14,9 +14,9 @@ def import_(
     run: Path = typer.Argument(..., metavar="RUN", help="Run folder to create."),
 ) -> None:
     """Convert a GPT-2, BERT, ViT or Marian model saved by transformers to a run."""
-    from heedful.interop.conversion import import_run
+    from heedful.api.run import import_model
 
-    import_run(source, run, log)
+    import_model(source, run, log=log)
     log(f"predict:     heedful predict {run}")
     result(str(run))
 
@@ -33,7 +33,6 @@ def export(
     out: Path = typer.Option(None, help="Output folder. [default: RUN-FORMAT]"),
 ) -> None:
     """Export weights, configuration and tokenizer of a run to a folder that transformers can load."""
-    from heedful.interop.conversion import export_run
+    from heedful.api import run as api
 
-    folder = export_run(run, to, out, log)
-    result(str(folder))
+    result(str(api.export(run, to, out, log=log)))

@@ -12,9 +12,9 @@ import typer
 from heedful.cli import options
 from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Json
-from heedful.cli.output import json_result, log, result, terminal_width, whole_file
+from heedful.cli.output import json_result, log, result, terminal_width
 from heedful.errors import RequestError
-from heedful.files import json_text
+from heedful.files import json_text, whole_file
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig

@@ -2,9 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,17 +13,15 @@ import typer
 from heedful.cli import options
 from heedful.cli.inputs import Source
 from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
-from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width, whole_file
+from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
+    from heedful.api.run import Explanation, Run
     from heedful.explain.alignment.word_alignment import HeadChoice
-    from heedful.explain.attention_sites import Selection
-    from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
-    from heedful.runs.run import Run
 
 PAGE = ".html"
 IMAGES = (".svg", ".png")
@@ -143,16 +140,16 @@ class Attention:
         """Names of the requested views."""
         return self.view or []
 
-    def maps(self, run: "Run") -> "Selection":
-        """Return the attention to capture."""
-        from heedful.explain.attention_sites import Selection, find_sites
+    def selection(self, run: "Run") -> tuple[list[int] | None, list[int] | None, list[str] | None]:
+        """Return the layers and heads to capture, from 0, and the kinds of attention; None: all."""
+        from heedful.explain.attention_sites import find_sites
 
         kinds = self.kind or None
         # A model without attention can still have the requested views.
         if self.views and not kinds and not find_sites(run.model):
             kinds = []
         layers, heads = ([n - 1 for n in numbers] if numbers else None for numbers in (self.layer, self.head))
-        return Selection(layers, heads, kinds)
+        return layers, heads, kinds
 
 
 @dataclass(frozen=True)
@@ -221,13 +218,14 @@ def explain(
 ) -> None:
     """Show the attention of a run while it answers an input; layers and heads are counted from 1."""
     memory, exact = form.check(attention.views)
-    from heedful.runs.run import load
+    from heedful.api.run import load
 
     explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
         _log_unavailable_views(explanation)
     if form.out is not None:
-        _write(explanation, form.out, form.tokens, exact)
+        heads = [head for choice in exact for head in _heads(explanation, choice)]
+        explanation.save(form.out, tokens=form.tokens, exact=heads)
         log(f"wrote {form.out}")
     if form.as_json:
         from heedful.explain.json_format import json_pieces
@@ -241,22 +239,21 @@ def _explain_first(
     run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int
 ) -> "Explanation":
     """Explain the first input; attention maps use at most `memory` bytes."""
-    from heedful.explain.capture import explain_input
-    from heedful.tasks.model_input import AnswerOptions
-
-    maps = attention.maps(run)
+    layers, heads, kinds = attention.selection(run)
     first_input, *other_inputs = inputs.read(run)
     if other_inputs:
         log(f"heedful: explaining {1 + len(other_inputs):,} inputs")
     decoding = changed_decoding(run.recipe.decoding, answer.decoding)
     target = None if inputs.target is None else from_command_line(inputs.target)
-    answer_options = AnswerOptions(decoding, target, answer.alternative)
-    return explain_input(
-        run,
+    return run.explain(
         first_input,
-        maps=maps,
-        options=answer_options,
+        layers=layers,
+        heads=heads,
+        kinds=kinds,
         views=attention.views,
+        target=target,
+        alternative=answer.alternative,
+        decoding=decoding,
         others=other_inputs,
         limit=memory,
     )
@@ -268,27 +265,6 @@ def _log_unavailable_views(explanation: "Explanation") -> None:
         if name not in explanation.views:
             reason = explanation.unavailable.get(name, f"it needs {view.requirement}")
             log(f"heedful: view {name} is not available: {reason}")
-
-
-def _write(explanation: "Explanation", out: Path, tokens: bool, exact: "Sequence[HeadChoice]") -> None:
-    """Write the explanation in the format given by the suffix of `out`."""
-    if out.suffix.lower() in IMAGES:
-        from heedful.explain.drawing.heat_map import figure_of, save
-
-        save(figure_of(explanation, tokens=tokens), out)
-        return
-    if out.suffix.lower() == PAGE:
-        from heedful.explain.page import page
-
-        text: Iterable[str] = [
-            page(explanation, exact=[head for choice in exact for head in _heads(explanation, choice)])
-        ]
-    else:
-        from heedful.explain.json_format import json_pieces
-
-        text = chain(json_pieces(explanation), "\n")
-    with whole_file(out) as file:
-        file.writelines(text)
 
 
 def _heads(explanation: "Explanation", choice: "HeadChoice") -> list[tuple[str, int]]:

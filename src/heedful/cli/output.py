@@ -11,11 +11,10 @@ import select
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 from heedful import files
 from heedful.errors import RequestError, WorkError, escaped
@@ -72,30 +71,6 @@ def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
         raise RequestError(f"--out {out}: file name must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
     if not out.parent.is_dir():
         raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[IO[str]]:
-    """Yield a text file that replaces `path` atomically once it is complete and synced to disk.
-
-    See `heedful.files.replacing`.
-
-    Raises:
-        RequestError: the file cannot be created.
-        WorkError: writing failed (e.g. a full disk); an existing file is kept.
-    """
-    if path.is_dir():
-        raise RequestError(f"{path}: expected a file, got a folder")
-    with ExitStack() as stack:
-        try:
-            temporary = stack.enter_context(files.replacing(path))
-            file = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
-        except (WorkError, OSError) as error:
-            reason = (
-                error if isinstance(error, WorkError) else f"{path}: cannot be written ({error.strerror})"
-            )
-            raise RequestError(str(reason)) from None
-        yield file
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:

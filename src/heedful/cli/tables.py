@@ -11,9 +11,9 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
 
 from heedful.cli.inputs import Input, InputFormat
-from heedful.cli.output import check_out, whole_file
+from heedful.cli.output import check_out
 from heedful.errors import DataError, RequestError
-from heedful.files import json_text
+from heedful.files import json_text, whole_file
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:

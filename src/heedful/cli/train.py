@@ -25,6 +25,7 @@ _REASONS = {
     "patience": "validation no longer improves",
     "data": "no more data",
     "signal": "interrupted",
+    "callback": "a callback asked to stop",
 }
 
 
@@ -85,22 +86,10 @@ def train_into(
     folder: Path, recipe: "Recipe", *, resume: bool, device: str, tensorboard: bool, as_json: bool
 ) -> None:
     """Train with progress display, then report the result and follow-up commands."""
-    from heedful.runs.train import train_run
-    from heedful.training.callbacks import ContentionNotice, JsonLines, LossNotice, Progress, TensorBoard
+    from heedful.api import training
 
-    trained = train_run(
-        recipe,
-        folder,
-        resume=resume,
-        device=device,
-        log=log,
-        callbacks=lambda run_folder: [
-            JsonLines(run_folder.metrics, recipe.training.log_every),
-            Progress(),
-            ContentionNotice(log, recipe.training.tokens_per_update),
-            LossNotice(log),
-            *([TensorBoard(run_folder.tensorboard, recipe.training.log_every)] if tensorboard else []),
-        ],
+    trained = training.train_into(
+        recipe, folder, resume=resume, device=device, tensorboard=tensorboard, log=log
     )
     was_stopped = trained.result.stop_reason == "signal"
     try:

@@ -21,6 +21,7 @@ Reader = Callable[[JsonMapping, Location], str | list[str] | LazyImage]
 """Function that reads a column of a record."""
 
 
+@runtime_checkable
 class Dataset(Protocol):
     """What is used of the library's data sets; streamed ones may have no features."""
 
@@ -84,7 +85,7 @@ class DatasetsSource(Source):
         names = None if files is None else [str(file.path) for file in files]
         with self._library_errors():
             dataset = self._load(folder, names)
-        return self._rows(dataset)
+        return self.rows_of(dataset)
 
     def _folder(self, root: Path) -> Path | None:
         """Return the local folder named by ``path``, or None; a path that can only be local must exist."""
@@ -133,7 +134,8 @@ class DatasetsSource(Source):
             raise DataError(f"datasets: {self.path} has no split {self.split!r}; it has {', '.join(loaded)}")
         return loaded[self.split]
 
-    def _rows(self, dataset: Dataset) -> Rows:
+    def rows_of(self, dataset: Dataset) -> Rows:
+        """Yield the rows of a data set that was loaded."""
         name = f"{self.path}[{self.split}]"
         dataset, readers = self._select(dataset)
         with self._library_errors():  # with streaming, the library reads (and fails) here

@@ -12,6 +12,7 @@ from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
+from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.text import SEPARATORS, FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
@@ -71,6 +72,7 @@ _OneSource = (
     | FolderSource
     | CaptionedFolderSource
     | SegmentedFolderSource
+    | MemorySource
 )
 
 
@@ -213,6 +215,8 @@ def field_names(source: object) -> dict[str, str]:
         return field_names(source.sources[0])
     if isinstance(source, JsonlSource):
         return {**source.columns, **source.lists}
+    if isinstance(source, MemorySource):
+        return {**source.columns}
     if isinstance(source, TsvSource | DatasetsSource):
         return {column: name for column, name in source.columns.items() if isinstance(name, str)}
     return {}

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from heedful.errors import RequestError, nearest
 from heedful.recipes.fields import fields_of, is_model, is_union, member_of, tags_of, unwrap
 from heedful.recipes.suggestions import Section, unknown_key
-from heedful.recipes.trees import COMMAND_LINE, Mark, Part, Path, Tree, dotted
+from heedful.recipes.trees import OVERRIDES, Mark, Part, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
 from heedful.typing import JsonMapping, JsonObject
 
@@ -171,7 +171,7 @@ def _mark_to_blame(problem: _Problem, tree: Tree) -> Mark:
     for path, subtree in section.walk() if section is not None else ():
         ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(subtree.value, str) else None)
         marks += [subtree.mark for key in compared if key in ends]
-    candidates = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
+    candidates = [mark for mark in marks if mark.source in OVERRIDES] or marks
     return candidates[0] if candidates else tree.mark_of(problem.path)
 
 
@@ -181,7 +181,7 @@ def _message(group: Sequence[_Problem], tree: Tree) -> str:
     is_whole = setting is not None and isinstance(setting.value, dict) and first_problem.names_settings
     mark = _mark_to_blame(first_problem, tree) if is_whole else tree.mark_of(first_problem.path)
     key = dotted(first_problem.path)
-    if setting is not None and mark.source == COMMAND_LINE and not isinstance(setting.value, dict | list):
+    if setting is not None and mark.source in OVERRIDES and not isinstance(setting.value, dict | list):
         key += f"={show(setting.value)}"
     location = f"{mark}: {key}: " if key else f"{mark}: "
     if not first_problem.expected:

@@ -7,6 +7,7 @@ from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import TypeAlias
 
 from heedful.artifacts.run_folder import other_runs
 from heedful.data.encodings import conversion_hint
@@ -14,11 +15,34 @@ from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.recipes import trees
-from heedful.recipes.sizes import SIZES, SizeEntry, size_entries, with_entry, without_sizes
-from heedful.recipes.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
+from heedful.recipes.sizes import (
+    SIZES,
+    SizeEntry,
+    merge_above_sizes,
+    size_entries,
+    with_entry,
+    without_sizes,
+)
+from heedful.recipes.trees import (
+    COMMAND_LINE,
+    IN_PYTHON,
+    Mark,
+    Presets,
+    Tree,
+    check_indices,
+    combine,
+    expand,
+    merge,
+)
 from heedful.recipes.yaml import describe, read_value, read_yaml
 
 SUFFIXES = (".yaml", ".yml")
+
+RecipeInput: TypeAlias = str | Path | Tree
+"""A recipe: the path of a YAML file, the name of a shipped one, or its settings."""
+
+Overrides: TypeAlias = Sequence[str] | Tree
+"""Overrides: ``key=value`` texts, or one layer."""
 
 
 def parse_override(text: str) -> tuple[trees.Path, object]:
@@ -44,8 +68,10 @@ def parse_override(text: str) -> tuple[trees.Path, object]:
     return path, read_value(value, f"{COMMAND_LINE}: {key}")
 
 
-def overrides_tree(overrides: Iterable[str]) -> Tree:
+def overrides_tree(overrides: Iterable[str] | Tree) -> Tree:
     """Return all overrides as one layer; their order matters only if two set the same key."""
+    if isinstance(overrides, Tree):
+        return overrides
     mark = Mark(COMMAND_LINE)
     layer = Tree({}, mark)
     for text in overrides:
@@ -54,9 +80,27 @@ def overrides_tree(overrides: Iterable[str]) -> Tree:
             raise RequestError(
                 f"{COMMAND_LINE}: {text!r}: base cannot be overridden; name the other recipe instead"
             )
-        nested = reduce(lambda inner, part: Tree({part: inner}, mark), reversed(path), Tree.of(value, mark))
-        layer = combine(layer, nested)
+        layer = combine(layer, _nested(path, value, mark))
     return layer
+
+
+def overrides_of(settings: Mapping[str, object]) -> Tree:
+    """Return overrides that a program gives as one layer: ``{"training.seed": 2, "model": {"n_layers": 3}}``.
+
+    Raises:
+        RequestError: if a key is malformed.
+    """
+    mark = Mark(IN_PYTHON)
+    layer = Tree({}, mark)
+    for key, value in settings.items():
+        path, _ = parse_override(f"{key}=null")
+        layer = combine(layer, _nested(path, value, mark))
+    return layer
+
+
+def _nested(path: trees.Path, value: object, mark: Mark) -> Tree:
+    """Return a layer that sets one key."""
+    return reduce(lambda inner, part: Tree({part: inner}, mark), reversed(path), Tree.of(value, mark))
 
 
 def shipped_recipes() -> dict[str, Traversable]:
@@ -71,8 +115,8 @@ def shipped_recipes() -> dict[str, Traversable]:
 
 
 def resolve(
-    recipe: str | Path,
-    overrides: Sequence[str] = (),
+    recipe: RecipeInput,
+    overrides: Overrides = (),
     *,
     presets: Presets,
     shipped: Mapping[str, Traversable] | None = None,
@@ -85,9 +129,9 @@ def resolve(
     inserted directly below the layer that names them.
 
     Args:
-        recipe: the path of a YAML file (it ends in .yaml or .yml, or has a folder in it), or the name
-            of a shipped recipe. A recipe's ``base`` is either of these; its path is relative to the
-            folder of the file that names it.
+        recipe: the path of a YAML file (it ends in .yaml or .yml, or has a folder in it), the name of a
+            shipped recipe, or the settings of one. A recipe's ``base`` is a path or a name; the path
+            is relative to the folder of the file that names it.
         overrides: ``key=value`` texts.
         presets: the lookup that `trees.expand` calls.
         shipped: recipes by name; those of the package unless given.
@@ -110,7 +154,7 @@ def resolve(
     return tree
 
 
-def sizes_of(recipe: str | Path, overrides: Sequence[str] = ()) -> list[SizeEntry]:
+def sizes_of(recipe: RecipeInput, overrides: Overrides = ()) -> list[SizeEntry]:
     """Return the entries of the recipe's ``sizes``: those of the highest layer that has the key.
 
     Raises:
@@ -124,7 +168,7 @@ def _layer_with_sizes(layers: Sequence[Tree]) -> Tree | None:
     return next((layer for layer in reversed(layers) if SIZES in layer.value), None)
 
 
-def resolve_without_presets(recipe: str | Path, overrides: Sequence[str] = ()) -> Tree:
+def resolve_without_presets(recipe: RecipeInput, overrides: Overrides = ()) -> Tree:
     """Return the tree of `resolve` but for its presets, which need the models.
 
     Raises:
@@ -135,13 +179,13 @@ def resolve_without_presets(recipe: str | Path, overrides: Sequence[str] = ()) -
     return tree
 
 
-def folder_of(recipe: str | Path) -> Path:
+def folder_of(recipe: RecipeInput) -> Path:
     """Return the folder that relative paths of a recipe start from, unless it has a ``root``."""
-    path = Path(recipe)
+    path = Path() if isinstance(recipe, Tree) else Path(recipe)
     return path.resolve().parent if path.suffix in SUFFIXES else Path.cwd()
 
 
-def root_of(tree: Tree, recipe: str | Path) -> Path:
+def root_of(tree: Tree, recipe: RecipeInput) -> Path:
     """Return the folder that relative paths of a merged recipe start from: its ``root``, or `folder_of` it.
 
     Raises:
@@ -164,8 +208,25 @@ def resolve_path(root: Path, path: str) -> Path:
         raise RequestError(str(error)) from None
 
 
-def _layers(recipe: str | Path, shipped: Mapping[str, Traversable] | None = None) -> list[Tree]:
+def as_one_layer(recipe: RecipeInput) -> Tree:
+    """Return the settings of a recipe, merged with those of its bases, with ``sizes``, without presets.
+
+    The entries of ``sizes`` lose what recipes above theirs set, which would be merged over the entries.
+
+    Raises:
+        RequestError: anything that cannot be found, read or merged, with its file and line.
+    """
+    tree = reduce(merge_above_sizes, _layers(recipe))
+    if isinstance(recipe, Tree) or "root" in tree.value or folder_of(recipe) == Path.cwd():
+        return tree
+    root = Tree(str(folder_of(recipe)), tree.mark)
+    return replace(tree, value={**tree.value, "root": root})
+
+
+def _layers(recipe: RecipeInput, shipped: Mapping[str, Traversable] | None = None) -> list[Tree]:
     shipped = shipped_recipes() if shipped is None else shipped
+    if isinstance(recipe, Tree):
+        return _chain(_Source(recipe.mark.source, recipe, Path()), shipped)
     return _chain(_find(str(recipe), shipped, Path()), shipped)
 
 
@@ -189,17 +250,21 @@ def _refuse_empty(tree: Tree, overrides: Tree) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """A recipe's file: its name in messages, the file, and the folder that its paths are relative to."""
+    """A recipe's file or settings: its name in messages, and the folder that its paths are relative to."""
 
     name: str
-    file: Traversable
+    file: Traversable | Tree
     folder: Path
 
     @property
     def identity(self) -> str:
+        if isinstance(self.file, Tree):
+            return self.name
         return str(self.file.resolve()) if isinstance(self.file, Path) else str(self.file)
 
     def read(self) -> Tree:
+        if isinstance(self.file, Tree):
+            return self.file
         try:
             return read_yaml(self.file.read_bytes().decode("utf-8-sig"), self.name)
         except UnicodeDecodeError as error:

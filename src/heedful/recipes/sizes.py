@@ -87,6 +87,30 @@ def with_entry(tree: Tree, layer: Tree, number: int | None) -> Tree:
     return tree if number is None else merge(tree, size_entries(layer)[number].settings)
 
 
+def merge_above_sizes(recipe: Tree, changes: Tree) -> Tree:
+    """Merge changes over a recipe, and over the entries of its ``sizes``: these lose the keys that change."""
+    merged = merge(recipe, changes)
+    if SIZES in changes.value or SIZES not in recipe.value or not isinstance(recipe.value[SIZES].value, list):
+        return merged
+    sizes = recipe.value[SIZES]
+    entries = [_without(entry, changes) for entry in sizes.value]
+    return replace(merged, value={**merged.value, SIZES: replace(sizes, value=entries)})
+
+
+def _without(entry: Tree, changes: Tree) -> Tree:
+    """Return settings without those that ``changes`` replace: of maps with a kind or preset, all of them."""
+    if not isinstance(entry.value, dict):
+        return entry
+    kept = {}
+    for key, item in entry.value.items():
+        change = changes.value.get(key)
+        if change is None:
+            kept[key] = item
+        elif isinstance(change.value, dict) and not change.value.keys() & {"kind", "preset"}:
+            kept[key] = _without(item, change)
+    return replace(entry, value=kept)
+
+
 @dataclass(frozen=True)
 class Amount:
     """The amount of training data; it may be only as much as exceeds all limits."""

@@ -17,6 +17,9 @@ Path = tuple[Part, ...]
 Presets = Callable[[str, str], JsonMapping]
 
 COMMAND_LINE = "on the command line"
+IN_PYTHON = "overrides"
+OVERRIDES = (COMMAND_LINE, IN_PYTHON)
+"""Sources of overrides, of the command and of a program."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
+from heedful.training import distribution
 from heedful.typing import JsonObject
 
 MOST_TEST_ROWS = 20_000
@@ -92,7 +93,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     valid_rows: list[Row] = []
     prepared_files = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in prepared_files):
-        if task.keeps_rows:
+        if task.keeps_rows and distribution.is_first():  # only the first process validates
             digest = RowDigest()
             valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
             _check_digest("valid", digest, old_report)

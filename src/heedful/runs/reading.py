@@ -13,6 +13,8 @@ from heedful.models.registry import preset_trees
 from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
 from heedful.recipes.resolve import (
+    Overrides,
+    RecipeInput,
     overrides_tree,
     resolve,
     resolve_path,
@@ -22,7 +24,7 @@ from heedful.recipes.resolve import (
 )
 from heedful.recipes.schema import Recipe
 from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, fitting_entry, without_sizes
-from heedful.recipes.trees import COMMAND_LINE, Part, Presets, Tree, dotted, expand, merge, preset_table
+from heedful.recipes.trees import OVERRIDES, Part, Presets, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
 from heedful.runs.required_files import source_from
@@ -118,8 +120,8 @@ def _task_class(tree: Tree) -> type[Task]:
 
 
 def read_recipe(
-    name_or_path: str,
-    overrides: Sequence[str] = (),
+    recipe: RecipeInput,
+    overrides: Overrides = (),
     log: Log = lambda line: None,
     *,
     resumed: RunFolder | None = None,
@@ -133,7 +135,7 @@ def read_recipe(
     read; a resumed run keeps those that it was started with.
 
     Args:
-        name_or_path: a recipe.
+        recipe: the path or name of a recipe, or its settings.
         overrides: ``key=value`` texts.
         log: called with a line about the choice of settings.
         resumed: the run that the recipe resumes, if there is one.
@@ -142,49 +144,47 @@ def read_recipe(
         RequestError: lists every problem with file and line; with ``sizes``, also in entries that are not
             chosen.
     """
-    entries = sizes_of(name_or_path, overrides)
+    entries = sizes_of(recipe, overrides)
     if not entries:
-        return _read(name_or_path, overrides)
+        return _read(recipe, overrides)
     if resumed is not None and resumed.recipe.is_file():
         entry = saved_tree(resumed.path).find(("size",))
-        return _read(name_or_path, overrides, None if entry is None else entry.data)
-    amount = _amount_of_data(name_or_path, overrides, entries)
+        return _read(recipe, overrides, None if entry is None else entry.data)
+    amount = _amount_of_data(recipe, overrides, entries)
     chosen = None if amount is None else fitting_entry(entries, amount)
-    recipe, tree = _read(name_or_path, overrides, chosen)
-    _check_other_entries(name_or_path, [number for number in range(len(entries)) if number != chosen])
+    validated, tree = _read(recipe, overrides, chosen)
+    _check_other_entries(recipe, [number for number in range(len(entries)) if number != chosen])
     if amount is not None and chosen is not None:
         log(f"{entries[chosen].mark}: settings for {_amount_text(amount, entries[chosen].limits)}")
-    return recipe, tree
+    return validated, tree
 
 
-def _amount_of_data(
-    name_or_path: str, overrides: Sequence[str], entries: Sequence[SizeEntry]
-) -> Amount | None:
+def _amount_of_data(recipe: RecipeInput, overrides: Overrides, entries: Sequence[SizeEntry]) -> Amount | None:
     """Return the amount of training data, or None if they cannot be read: a training reports that later."""
-    tree = resolve_without_presets(name_or_path, overrides)
+    tree = resolve_without_presets(recipe, overrides)
     section = tree.find(("data", "train"))
     source = None if section is None else source_from(section)
     if source is None:
         return None
     try:
-        rows = open_source(source, root_of(tree, name_or_path))
+        rows = open_source(source, root_of(tree, recipe))
         return count_rows((row.row for row in rows), entries)
     except RequestError:
         return None
 
 
-def _check_other_entries(name_or_path: str, numbers: Sequence[int]) -> None:
+def _check_other_entries(recipe: RecipeInput, numbers: Sequence[int]) -> None:
     """Check the entries of ``sizes`` that are not chosen, without overrides, which are for the chosen one.
 
     Raises:
         RequestError: lists every problem of the first that is invalid, if the recipe is valid without it.
     """
     try:
-        _read(name_or_path)
+        _read(recipe)
     except RequestError:
         return
     for number in numbers:
-        _read(name_or_path, size=number)
+        _read(recipe, size=number)
 
 
 def _amount_text(amount: Amount, limits: Limits) -> str:
@@ -196,16 +196,16 @@ def _amount_text(amount: Amount, limits: Limits) -> str:
     return "larger training data"
 
 
-def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = None) -> tuple[Recipe, Tree]:
+def _read(recipe: RecipeInput, overrides: Overrides = (), size: int | None = None) -> tuple[Recipe, Tree]:
     presets = _presets()
-    tree = resolve(name_or_path, overrides, presets=presets, size=size)
-    if (start := _start_of(tree, name_or_path)) is not None:
+    tree = resolve(recipe, overrides, presets=presets, size=size)
+    if (start := _start_of(tree, recipe)) is not None:
         start_run, inherited = start
-        if start_run.mark.source == COMMAND_LINE:
-            # The command line overrides the file: these sections replace its own.
+        if start_run.mark.source in OVERRIDES:
+            # Overrides replace the file: these sections replace its own.
             override_layer = overrides_tree(overrides)
             own_sizes = size if SIZES not in override_layer.value else None
-            file = resolve(name_or_path, presets=presets, size=own_sizes)
+            file = resolve(recipe, presets=presets, size=own_sizes)
             replaced = Tree({**file.value, **inherited}, file.mark)
             tree = merge(replaced, expand(without_sizes(override_layer), presets))
         else:
@@ -213,38 +213,41 @@ def _read(name_or_path: str, overrides: Sequence[str] = (), size: int | None = N
         _refuse_another_family(tree, inherited, start_run)
         _refuse_another_tokenizer(tree, inherited, start_run)
     try:
-        recipe = recipe_from(tree, for_training=True)
+        validated = recipe_from(tree, for_training=True)
     except RequestError as error:
-        raise RequestError(_with_overrides(str(error), name_or_path, overrides, size)) from None
-    root = root_of(tree, name_or_path)
+        raise RequestError(_with_overrides(str(error), recipe, overrides, size)) from None
+    root = root_of(tree, recipe)
     if not is_unicode(str(root)):
         raise RequestError(
             f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
         )
-    return recipe.model_copy(update={"root": str(root), "size": size}), tree
+    return validated.model_copy(update={"root": str(root), "size": size}), tree
 
 
 def _presets() -> Presets:
     return preset_table({"model": preset_trees()})
 
 
-def _with_overrides(message: str, recipe: str, overrides: Sequence[str], size: int | None) -> str:
+def _with_overrides(message: str, recipe: RecipeInput, overrides: Overrides, size: int | None) -> str:
     """Return the errors of a recipe, below the overrides if these cause errors in lines of its files."""
-    if all(line.startswith(COMMAND_LINE) for line in message.split("\n")):
+    layer = overrides_tree(overrides)
+    if not layer.value or all(line.startswith(layer.mark.source) for line in message.split("\n")):
         return message
     try:
         tree = resolve(recipe, presets=_presets(), size=size)
         recipe_from(tree, for_training=True)
     except RequestError:
         return message
-    names, it = ("these overrides do", "them") if len(overrides) > 1 else ("this override does", "it")
+    name = recipe.mark if isinstance(recipe, Tree) else recipe
+    texts = [f"{key}=…" for key in layer.value] if isinstance(overrides, Tree) else overrides
+    names, it = ("this override does", "it") if len(texts) == 1 else ("these overrides do", "them")
     return (
-        f"{COMMAND_LINE}: {' '.join(overrides)}: {names} not fit the recipe {recipe}, which is valid without "
+        f"{layer.mark}: {' '.join(texts)}: {names} not fit the recipe {name}, which is valid without "
         f"{it}:\n{message}"
     )
 
 
-def _start_of(tree: Tree, recipe: str) -> tuple[Tree, dict[str, Tree]] | None:
+def _start_of(tree: Tree, recipe: RecipeInput) -> tuple[Tree, dict[str, Tree]] | None:
     """Return the entry ``start.run``, and model and tokenizer of that run, adapted to the recipe's task.
 
     None if the recipe does not start from a run.
@@ -313,6 +316,6 @@ def saved_tree(path: Path | str) -> Tree:
     return read_yaml(read_text(folder.recipe), str(folder.recipe))
 
 
-def saved_recipe(folder: RunFolder, overrides: Sequence[str] = ()) -> Recipe:
+def saved_recipe(folder: RunFolder, overrides: Overrides = ()) -> Recipe:
     """Return the recipe that a run was made from, with overrides."""
     return recipe_from(merge(saved_tree(folder.path), overrides_tree(overrides)))

@@ -1,5 +1,6 @@
 """What the evaluation of a task takes and returns, and the rows of a data set that can be scored."""
 
+import html
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from heedful.data.plan import Lengths
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import DataError
+from heedful.errors import DataError, nearest
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction, TaskInput
@@ -38,6 +39,32 @@ class Evaluation:
     scores: list[Score]
     notes: Sequence[str] = field(default=(), kw_only=True)
     records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
+
+    def __getitem__(self, name: str) -> Score:
+        """Return a score by its name: ``evaluation["BLEU"].value``.
+
+        Raises:
+            KeyError: there is no such score; the message names all.
+        """
+        scores = {score.name: score for score in self.scores}
+        if name not in scores:
+            raise KeyError(f"no score {name!r}{nearest(name, scores)}; expected one of {', '.join(scores)}")
+        return scores[name]
+
+    def __str__(self) -> str:
+        lines = [line for score in self.scores for line in score.lines()]
+        return "\n".join([f"{self.split}:", *(f"  {line}" for line in lines), *self.notes])
+
+    def _repr_html_(self) -> str:
+        """Show the scores as a table in a notebook."""
+        rows = "".join(
+            f"<tr><td>{html.escape(score.name)}</td><td>{score.value:.4g}</td>"
+            f"<td><code>{html.escape(score.signature)}</code></td></tr>"
+            for score in self.scores
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        head = f"<tr><th>{html.escape(self.split)}</th><th>score</th><th>signature</th></tr>"
+        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{notes}"
 
     def to_dict(self) -> JsonObject:
         """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 VERSION = 1
 """Format version of the lines in ``metrics.jsonl``."""
 
-StopReason = Literal["updates", "epochs", "minutes", "patience", "data", "signal"]
-"""Which condition ended the training: a limit, early stopping, no more data, or a signal."""
+StopReason = Literal["updates", "epochs", "minutes", "patience", "data", "signal", "callback"]
+"""Which condition ended the training: a limit, early stopping, no more data, a signal, or a callback."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class Stopped:
 
 
 Event = Started | Updated | Validated | Saved | Stopped
-Callback = Callable[[Event], None]
+Callback = Callable[[Event], object]
+"""Called with each event; one that returns True asks the training to stop after the update."""
 
 
 class JsonLines:
@@ -162,6 +163,24 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class Speed:
+    """The speed of a training, as exponential moving sums over its updates (half-life 14 updates)."""
+
+    def __init__(self) -> None:
+        self.seconds = self.tokens = self.weight = 0.0
+
+    def summary(self, event: Updated, max_updates: int | None) -> str:
+        """Add an update; return loss, rate, tokens per second and the remaining time as text."""
+        self.tokens = 0.95 * self.tokens + event.tokens
+        self.seconds = 0.95 * self.seconds + event.seconds
+        self.weight = 0.95 * self.weight + 1
+        tokens = self.tokens / max(self.seconds, 1e-9)
+        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {tokens:,.0f} tokens/s"
+        if max_updates is None:
+            return summary
+        return f"{summary}, {duration((max_updates - event.update) * self.seconds / self.weight)} left"
+
+
 class Progress:
     """Show a progress bar on a terminal, or print a plain line at intervals elsewhere.
 
@@ -175,8 +194,7 @@ class Progress:
         self.seconds = seconds
         self._bar: "rich.progress.Progress | None" = None
         self._max_updates: int | None = None
-        # Exponential moving sums (half-life 14 updates) of the seconds, the tokens and the number of updates.
-        self._seconds = self._tokens = self._weight = 0.0
+        self._speed = Speed()
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:
@@ -197,8 +215,9 @@ class Progress:
                 if self._bar is not None:
                     self._bar.stop()
                     self._bar = None
-                duration = _duration(event.elapsed)
-                self._print(f"stopped after update {event.update} ({event.reason}), {duration}")
+                self._print(
+                    f"stopped after update {event.update} ({event.reason}), {duration(event.elapsed)}"
+                )
 
     def _start(self, event: Started) -> None:
         self._max_updates = event.max_updates
@@ -212,23 +231,13 @@ class Progress:
             self._bar.start()
 
     def _update(self, event: Updated) -> None:
-        self._tokens = 0.95 * self._tokens + event.tokens
-        self._seconds = 0.95 * self._seconds + event.seconds
-        self._weight = 0.95 * self._weight + 1
+        summary = self._speed.summary(event, self._max_updates)
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=event.update, description=self._summary(event))
+            self._bar.update(self._bar.task_ids[0], completed=event.update, description=summary)
         elif time.monotonic() - self._written >= self.seconds:
             self._written = time.monotonic()
             total = f"/{self._max_updates}" if self._max_updates else ""
-            self._print(f"update {event.update}{total}: epoch {event.epoch}, {self._summary(event)}")
-
-    def _summary(self, event: Updated) -> str:
-        tokens = self._tokens / max(self._seconds, 1e-9)
-        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {tokens:,.0f} tokens/s"
-        if self._max_updates is None:
-            return summary
-        seconds_left = (self._max_updates - event.update) * self._seconds / self._weight
-        return f"{summary}, {_duration(seconds_left)} left"
+            self._print(f"update {event.update}{total}: epoch {event.epoch}, {summary}")
 
     def _print(self, message: str) -> None:
         text = escaped(message)
@@ -238,7 +247,8 @@ class Progress:
             print(text, file=self.stream, flush=True)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Format seconds: ``1:02:03``, or ``2:03``."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

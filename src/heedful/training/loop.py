@@ -76,6 +76,7 @@ class Training:
     frozen: Mapping[nn.Parameter, int] = field(default_factory=dict)
     callbacks: Sequence[Callback] = ()
     state: TrainingState = field(default_factory=TrainingState)
+    is_stopped_by_callback: bool = field(default=False, init=False)
 
     def fit(self, *, resume: bool = False) -> TrainingResult:
         """Train until a limit is reached, the data end, validation stops improving, or a signal arrives.
@@ -109,8 +110,9 @@ class Training:
                     metrics, is_best = self._evaluate()
                     state.seconds = time.monotonic() - start_time
                     self._notify(Validated(state.update, metrics, is_best, state.seconds))
-                    # This validation may have exhausted the patience.
+                    # This validation may have exhausted the patience, of the settings or of a callback.
                     stop_reason = stop_reason or _out_of_patience(state, self.settings)
+                    stop_reason = stop_reason or self._callback_reason()
                 is_due = stop_reason or state.update % self.settings.save_every == 0
                 if is_evaluated or (is_unsaved and is_due):
                     self._checkpoint()
@@ -165,7 +167,8 @@ class Training:
 
     def _notify(self, event: Event) -> None:
         for callback in self.callbacks if distribution.is_first() else ():
-            callback(event)
+            if callback(event) is True:
+                self.is_stopped_by_callback = True
 
     @contextmanager
     def _notify_failure(self) -> Iterator[None]:
@@ -179,14 +182,19 @@ class Training:
             raise
 
     def _stop_reason(self, signals: StopRequest) -> StopReason | None:
-        """Return why to stop now ("signal", or a limit), or None; the same on all ranks."""
-        local = [int(signals.received), int(_is_out_of_time(self.state, self.settings))]
-        has_signal, is_out_of_time = distribution.sum_over_ranks(torch.tensor(local)).tolist()
-        return (
-            "signal"
-            if has_signal
-            else reached_limit(self.state, self.settings, is_out_of_time=bool(is_out_of_time))
-        )
+        """Return why to stop now ("signal", a limit, or "callback"), or None; the same on all ranks."""
+        is_out_of_time = _is_out_of_time(self.state, self.settings)
+        local = [int(signals.received), int(is_out_of_time)]
+        has_signal, out_of_time = distribution.sum_over_ranks(torch.tensor(local)).tolist()
+        if has_signal:
+            return "signal"
+        limit = reached_limit(self.state, self.settings, is_out_of_time=bool(out_of_time))
+        return limit or self._callback_reason()
+
+    def _callback_reason(self) -> StopReason | None:
+        """Return "callback" if a callback of the first process asked to stop, else None."""
+        asked = distribution.sum_over_ranks(torch.tensor([int(self.is_stopped_by_callback)]))
+        return "callback" if asked.item() else None
 
     def _is_evaluation_due(self, stop_reason: StopReason | None) -> bool:
         """Return whether to validate: at regular intervals, and at the end of training.

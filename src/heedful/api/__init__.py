@@ -1,0 +1,1 @@
+"""The verbs as Python functions: what `heedful` exports, and what the command calls."""

@@ -1,0 +1,149 @@
+"""Arguments that a program gives in place of files: recipes and overrides as mappings, data as rows."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from heedful.config import Config
+from heedful.data.memory import HeldRows, MemorySource, RowsLike
+from heedful.data.sources import SourceConfig, field_names
+from heedful.errors import RequestError
+from heedful.plugins import allow_part
+from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
+from heedful.recipes.schema import DataConfig
+from heedful.recipes.trees import Mark, Tree, dotted
+from heedful.runs.required_files import source_from
+
+Settings: TypeAlias = Mapping[str, Any]
+"""Settings of a recipe: plain values, paths, and classes in place of their import paths."""
+
+DataLike: TypeAlias = Mapping[str, RowsLike]
+"""Rows by the name of the set: ``train``, ``valid``, and any test sets."""
+
+SETS = ("train", "valid", "test", "split")
+"""Keys of the section ``data`` that sets given in Python replace."""
+
+VALID_SHARE = 0.1
+"""The share of the training rows that validate a training without validation data."""
+
+
+def recipe_input(recipe: "str | Path | Settings") -> RecipeInput:
+    """Return a recipe as the functions of `heedful.recipes` take it."""
+    if isinstance(recipe, Mapping):
+        return Tree.of(_plain(recipe, "recipe"), Mark("recipe"))
+    return recipe
+
+
+def overrides_layer(overrides: Settings | None) -> Tree:
+    """Return overrides as one layer; keys are dotted or nested."""
+    return overrides_of(_plain(overrides or {}, "overrides"))
+
+
+def with_data(
+    recipe: RecipeInput, data: DataLike, columns: Mapping[str, str] | None
+) -> tuple[RecipeInput, list[HeldRows]]:
+    """Return a recipe with rows in place of its data sets, and the rows, which must be held while it is used.
+
+    Raises:
+        RequestError: there are no training rows, or they are not rows.
+    """
+    if "train" not in data:
+        raise RequestError(f"data: expected a key 'train', got {', '.join(map(repr, data)) or 'none'}")
+    tree = as_one_layer(recipe)
+    section = tree.find(("data",)) or Tree({}, tree.mark)
+    kept = {key: item for key, item in section.value.items() if key not in SETS}
+    held = {name: HeldRows(rows, name) for name, rows in data.items()}
+    trained = section.find(("train",))
+    naming = columns or _naming(held["train"], None if trained is None else source_from(trained))
+    sources: dict[str, Any] = {"train": memory_source(held["train"], naming), "test": {}}
+    if "valid" in held:
+        sources["valid"] = memory_source(held["valid"], naming)
+    else:
+        sources["split"] = {"valid": VALID_SHARE}
+    for name in held.keys() - {"train", "valid"}:
+        sources["test"][name] = memory_source(held[name], naming)
+    given = Tree.of(sources, Mark("data"))
+    return replace(tree, value={**tree.value, "data": Tree({**kept, **given.value}, section.mark)}), [
+        *held.values()
+    ]
+
+
+def hold_again(config: DataConfig, data: DataLike) -> list[HeldRows]:
+    """Hold rows under the names that a saved recipe has for them.
+
+    Raises:
+        RequestError: the recipe has no rows of this name that a program gave.
+    """
+    names = {name.rpartition("-")[0]: name for name in _memory_names(config)}
+    if unknown := [label for label in data if label not in names]:
+        known = f"expected {', '.join(names)}" if names else "all its data are files"
+        raise RequestError(f"data: the run has no rows {unknown[0]!r} that were given in Python; {known}")
+    return [HeldRows(rows, label, names[label]) for label, rows in data.items()]
+
+
+def rows_source(
+    rows: RowsLike, like: SourceConfig, columns: Mapping[str, str] | None
+) -> tuple[SourceConfig, HeldRows]:
+    """Return rows as a source, with the names of columns of another source if the rows have these."""
+    held = HeldRows(rows, "data")
+    return MemorySource(name=held.name, columns=dict(columns or _naming(held, like))), held
+
+
+def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return the source of rows as a recipe has it."""
+    return {"kind": "memory", "name": held.name, "columns": dict(columns)}
+
+
+def _naming(held: HeldRows, source: SourceConfig | None) -> Mapping[str, str]:
+    """Return the columns of a source by their names in the rows, if these have all; else their own names."""
+    naming = {} if source is None else field_names(source)
+    return naming if naming and set(naming.values()) <= set(held.fields()) else {}
+
+
+def _memory_names(source: object) -> Iterator[str]:
+    """Yield the names of all rows in memory that a section or source refers to."""
+    if isinstance(source, MemorySource):
+        yield source.name
+    elif isinstance(source, Mapping):
+        for item in source.values():
+            yield from _memory_names(item)
+    elif isinstance(source, Sequence) and not isinstance(source, str):
+        for item in source:
+            yield from _memory_names(item)
+    elif isinstance(source, Config):
+        for field in type(source).model_fields:
+            yield from _memory_names(getattr(source, field))
+
+
+def _plain(settings: Settings, name: str) -> Any:
+    """Return settings with plain values only.
+
+    Raises:
+        RequestError: a value cannot be written in a recipe.
+    """
+
+    def convert(value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): convert(item, (*path, str(key))) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [convert(item, (*path, str(number))) for number, item in enumerate(value)]
+        if isinstance(value, Path):
+            return str(value)
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, type) or callable(value):
+            return allow_part(value)
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise RequestError(
+                f"{name}: {dotted(path)}: a recipe cannot have a value of type {type(value).__name__}; rows "
+                "are given by data={…}"
+            ) from None
+        return value
+
+    return convert(settings, ())

@@ -1,0 +1,94 @@
+"""Progress of a training in a notebook: a bar, and a table of the validations."""
+
+import html
+import time
+from typing import Any
+
+from heedful.training.callbacks import (
+    Event,
+    Saved,
+    Speed,
+    Started,
+    Stopped,
+    Updated,
+    Validated,
+    duration,
+)
+
+INTERVAL = 0.5
+"""Minimum seconds between two drawings."""
+
+N_ROWS = 20
+"""The number of validations shown, the last ones."""
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook that shows HTML."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    shell = get_ipython()
+    return shell is not None and type(shell).__name__ not in ("TerminalInteractiveShell", "InteractiveShell")
+
+
+class NotebookProgress:
+    """Show a training in the output of a notebook's cell, which is updated in place."""
+
+    def __init__(self) -> None:
+        self.speed = Speed()
+        self.max_updates: int | None = None
+        self.line = "preparing"
+        self.update = 0
+        self.validations: list[Validated] = []
+        self._display: Any = None
+        self._drawn = -INTERVAL
+
+    def __call__(self, event: Event) -> None:
+        """Show the event."""
+        match event:
+            case Started():
+                self.max_updates, self.update = event.max_updates, event.update
+            case Updated():
+                self.update = event.update
+                self.line = self.speed.summary(event, self.max_updates)
+            case Validated():
+                self.validations.append(event)
+            case Stopped():
+                self.line = (
+                    f"stopped after {event.update:,} updates ({event.reason}), {duration(event.elapsed)}"
+                )
+            case Saved():
+                return
+        if not isinstance(event, Updated) or time.monotonic() - self._drawn >= INTERVAL:
+            self._drawn = time.monotonic()
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython.display import HTML, display
+
+        content = HTML(self.html())
+        if self._display is None:
+            self._display = display(content, display_id=True)
+        else:
+            self._display.update(content)
+
+    def html(self) -> str:
+        """Return what is shown."""
+        total = self.max_updates
+        bar = "" if total is None else f'<progress value="{self.update}" max="{total}"></progress> '
+        count = f"{self.update:,}" + (f" / {total:,}" if total else "")
+        rows = self.validations[-N_ROWS:]
+        table = ""
+        if rows:
+            names = list(rows[-1].metrics)
+            head = "".join(f"<th>{html.escape(name)}</th>" for name in ("update", *names, ""))
+            body = "".join(_row(row, names) for row in rows)
+            table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<div>{bar}{count} &nbsp; {html.escape(self.line)}</div>{table}"
+
+
+def _row(event: Validated, names: list[str]) -> str:
+    cells = [f"{event.update:,}", *(f"{event.metrics.get(name, float('nan')):.4g}" for name in names)]
+    cells.append("best" if event.best else "")
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

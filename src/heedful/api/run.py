@@ -1,0 +1,253 @@
+"""A run as Python sees it: predict, evaluate, explain, export."""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from heedful.api.given import rows_source
+from heedful.data.memory import HeldRows, RowsLike
+from heedful.decoding.config import DecodingConfig
+from heedful.errors import RequestError, nearest
+from heedful.explain import explanation as explained
+from heedful.explain.attention_sites import Selection
+from heedful.explain.capture import LIMIT, explain_input
+from heedful.explain.explanation import Weights
+from heedful.explain.json_format import json_pieces
+from heedful.files import whole_file
+from heedful.interop.conversion import export_run, import_run
+from heedful.runs import run as runs
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.run import decoding_of, with_beam
+from heedful.tasks.base import Log
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions
+from heedful.tasks.model_input import AnswerOptions
+from heedful.tasks.prediction import Progress, TaskInput
+from heedful.typing import JsonMapping
+
+IMAGES = (".svg", ".png")
+SUFFIXES = (".html", *IMAGES, ".json")
+"""Suffixes of the files that an explanation can be saved to."""
+
+
+@dataclass(frozen=True)
+class Explanation(explained.Explanation):
+    """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap."""
+
+    def __getitem__(self, tap: str) -> Weights:
+        """Return the attention weights of a tap, ``[heads, queries, keys]``.
+
+        Raises:
+            KeyError: the explanation has no such tap; the message names those that it has.
+        """
+        names = [attention_map.tap for attention_map in self.maps]
+        if tap not in names:
+            raise KeyError(f"no tap {tap!r}{nearest(tap, names)}; expected one of {', '.join(names)}")
+        return self.maps[names.index(tap)].weights
+
+    def page(self, exact: Sequence[tuple[str, int]] = ()) -> str:
+        """Return the explanation as a self-contained HTML document.
+
+        Args:
+            exact: tap and head of those whose weights are all included, also of long inputs.
+        """
+        from heedful.explain.page import page
+
+        return page(self, exact=list(exact))
+
+    def save(self, path: Path | str, *, tokens: bool = False, exact: Sequence[tuple[str, int]] = ()) -> None:
+        """Write a page (``.html``), an image (``.svg``, ``.png``) or data (``.json``).
+
+        Args:
+            path: the file; its suffix is the format.
+            tokens: whether an image, which shows a view or else attention, has tokens instead of words.
+            exact: as of `page`.
+
+        Raises:
+            RequestError: the suffix is none of these.
+        """
+        path, suffix = Path(path), Path(path).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise RequestError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
+        if suffix in IMAGES:
+            from heedful.explain.drawing.heat_map import figure_of, save
+
+            save(figure_of(self, tokens=tokens), path)
+            return
+        pieces = [self.page(exact)] if suffix == ".html" else chain(json_pieces(self), "\n")
+        with whole_file(path) as file:
+            file.writelines(pieces)
+
+    def _repr_html_(self) -> str:
+        """Show the page in a notebook."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.page())}" sandbox="allow-scripts" '
+            'style="width: 100%; height: 40em; border: 0"></iframe>'
+        )
+
+
+class Run(runs.Run):
+    """A trained run: its model, task and files. Several threads may use it at the same time.
+
+    ``run.model`` is a plain ``torch.nn.Module``, ``run.processor`` encodes inputs and decodes outputs,
+    ``run.recipe`` has all settings, and ``run.folder`` the paths of its files.
+    """
+
+    held: Sequence[HeldRows] = ()
+    """Rows from Python that the recipe refers to."""
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        data: RowsLike | None = None,
+        columns: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        beam: int | None = None,
+        decoding: DecodingConfig | JsonMapping | None = None,
+        stride: int | None = None,
+        precision: str = "auto",
+        progress: Progress = lambda n: None,
+    ) -> Evaluation:
+        """Score the run on a data set.
+
+        Args:
+            split: ``test``, ``valid``, ``train``, or the name of a test set of the recipe.
+            data: instead of a data set of the recipe, rows (as of `heedful.train`), or the path of a file, or
+                of several that belong together, such as source and target.
+            columns: the task's columns by their names in the rows, where they differ.
+            limit: score only this many leading rows.
+            beam: beam size (1 is greedy); by default that of the recipe.
+            decoding: a configuration that replaces the recipe's, or a mapping as in recipes.
+            stride: also score with sliding windows of this stride in tokens (language models).
+            precision: of the weights during decoding: fp32, bf16, int8 or auto.
+            progress: called with the number of rows just scored.
+
+        Returns:
+            The scores, with the signatures needed to compare them; ``evaluation["BLEU"].value``.
+
+        Raises:
+            RequestError: there is no such data set, or several test sets; or an option is not supported.
+            DataError: there is nothing to score.
+        """
+        held = None
+        paths = _paths_in(data)
+        if data is None or paths:
+            sources = chosen_splits(self, split, paths)
+            if len(sources) > 1:
+                names = ", ".join(sources)
+                raise RequestError(f"{split}: the run has several test sets; expected one of {names}")
+            ((name, source),) = sources.items()
+        else:
+            name = "data"
+            source, held = rows_source(data, self.recipe.data.train, columns)
+        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, None)
+        options = EvaluationOptions(settings, limit, stride, progress, precision)
+        evaluation = evaluate(self, name, source, options)
+        del held  # it was needed until here
+        return evaluation
+
+    def explain(
+        self,
+        input: TaskInput,
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        kinds: Sequence[str] | None = None,
+        views: Sequence[str] = (),
+        target: str | None = None,
+        alternative: int = 0,
+        decoding: DecodingConfig | JsonMapping | None = None,
+        others: Iterable[TaskInput] = (),
+        limit: int = LIMIT,
+    ) -> Explanation:
+        """Explain how the run answers one input: attention of every layer and head, and further views.
+
+        Args:
+            input: as `predict` takes it.
+            layers: indices of layers, from 0; None: all.
+            heads: indices of heads in each layer, from 0; None: all.
+            kinds: kinds of attention: ``self``, ``causal``, ``cross``; None: all.
+            views: names of views (``heedful explain --help`` lists them), or ``all``.
+            target: explain this answer (text or label) instead of the predicted one.
+            alternative: rank of the answer to explain; 0 is the best.
+            decoding: as of `predict`.
+            others: further inputs, for views over several inputs.
+            limit: maximum bytes of attention weights.
+
+        Raises:
+            RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
+        """
+        settings = decoding_of(decoding, self.recipe.decoding)
+        explanation = explain_input(
+            self,
+            input,
+            maps=Selection(layers, heads, kinds),
+            options=AnswerOptions(settings, target, alternative),
+            views=views,
+            others=others,
+            limit=limit,
+        )
+        return Explanation(**vars(explanation))
+
+    def __repr__(self) -> str:
+        n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return f"<heedful.Run {self.folder.path}: {self.recipe.task.kind}, {n_parameters:,} parameters>"
+
+
+def _paths_in(data: object) -> list[Path] | None:
+    """Return the paths that data are, or None if they are rows or nothing."""
+    items = [data] if isinstance(data, str | Path) else data
+    if isinstance(items, list | tuple) and all(isinstance(item, str | Path) for item in items):
+        return [Path(item) for item in items]
+    return None
+
+
+def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()) -> Run:
+    """Load a run.
+
+    Args:
+        path: its folder.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        verify: whether to compare the hashes of the files with those on the run's card.
+        plugins: packages from which classes in the run's recipe may be imported.
+
+    Raises:
+        RequestError: the folder is not a run.
+        DamagedError: a file is damaged.
+    """
+    loaded = runs.load(path, device=device, verify=verify, plugins=plugins)
+    return Run(loaded.folder, loaded.task, loaded.model)
+
+
+def import_model(source: Path | str, out: Path | str, *, log: Log = lambda line: None) -> Run:
+    """Convert a GPT-2, BERT, ViT or Marian model saved by ``transformers`` to a run, and load it.
+
+    Args:
+        source: a folder with ``config.json``, ``model.safetensors`` and the files of the tokenizer.
+        out: the run's folder, which must be new or empty.
+        log: called with lines about what is converted.
+
+    Raises:
+        RequestError: something cannot be converted; the message has its key or file.
+    """
+    return load(import_run(Path(source), Path(out), log).path)
+
+
+def export(
+    run: "runs.Run | Path | str", to: str, out: Path | str | None = None, *, log: Log = lambda line: None
+) -> Path:
+    """Export a run to a folder that ``transformers`` loads; return the folder.
+
+    Args:
+        run: a run, or its folder.
+        to: ``gpt2``, ``marian``, ``bert`` or ``vit``.
+        out: the folder; by default next to the run, for example ``runs/lm-gpt2``.
+        log: called with lines about what is converted.
+
+    Raises:
+        RequestError: the run cannot be converted; the message has the key of the recipe.
+    """
+    folder = run.folder.path if isinstance(run, runs.Run) else Path(run)
+    return export_run(folder, to, None if out is None else Path(out), log)

@@ -1,0 +1,194 @@
+"""Train from Python: `recipe`, `train`, `resume`."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.api.given import (
+    DataLike,
+    Settings,
+    hold_again,
+    overrides_layer,
+    recipe_input,
+    with_data,
+)
+from heedful.api.notebook import NotebookProgress, in_notebook
+from heedful.api.run import Run, load
+from heedful.artifacts.run_folder import RunFolder
+from heedful.data.memory import HeldRows
+from heedful.errors import RequestError
+from heedful.plugins import allow_plugins
+from heedful.recipes.resolve import as_one_layer
+from heedful.recipes.schema import Recipe
+from heedful.recipes.sizes import merge_above_sizes
+from heedful.runs.reading import read_recipe, saved_recipe
+from heedful.runs.train import Trained, train_run
+from heedful.tasks.base import Log
+from heedful.training.callbacks import (
+    Callback,
+    ContentionNotice,
+    JsonLines,
+    LossNotice,
+    Progress,
+    TensorBoard,
+)
+
+
+def recipe(name: str | Path, /, **changes: Any) -> dict[str, Any]:
+    """Return the settings of a recipe as a dict that can be edited, printed and given to `train`.
+
+    Args:
+        name: a shipped recipe, or the path of a YAML file.
+        **changes: sections and keys to merge over it, nested: ``training={"max_updates": 300}``. Entries of
+            ``sizes`` lose what is changed, so that the changes hold for any amount of data.
+
+    Raises:
+        RequestError: there is no such recipe.
+    """
+    settings: dict[str, Any] = merge_above_sizes(as_one_layer(name), overrides_layer(changes)).data
+    return settings
+
+
+def train(
+    recipe: str | Path | Settings,
+    out: str | Path | None = None,
+    *,
+    overrides: Settings | None = None,
+    data: DataLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    callbacks: Sequence[Callback] = (),
+    device: str = "auto",
+    plugins: Sequence[str] = (),
+    tensorboard: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Train a recipe into a run, and load the run.
+
+    Args:
+        recipe: the path of a YAML file, the name of a shipped recipe, or settings (`heedful.recipe`).
+        out: the run's folder, which must be new or empty; by default ``runs/NAME`` for a recipe with a name.
+        overrides: settings to merge over the recipe, ``{"training.max_updates": 500}`` or nested; a class or
+            function of yours may stand for the ``kind`` of a part.
+        data: rows that replace the recipe's data sets: ``train``, ``valid`` and any named test sets, each an
+            iterable of mappings (a generator is read to its end), a ``DataFrame`` of pandas or polars, a
+            ``datasets.Dataset``, or a function that returns an iterable of mappings, which is called for each
+            pass. Without ``valid``, a tenth of ``train`` is used. Values are texts, numbers, lists of texts,
+            and images as paths, arrays, bytes or Pillow images.
+        columns: the task's columns by their names in the rows, where they differ: ``{"text": "review"}``.
+        callbacks: functions of an event (`heedful.training.callbacks`: ``Started``, ``Updated``,
+            ``Validated``, ``Saved``, ``Stopped``). One that returns True stops the training after the update.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        plugins: packages from which classes in the recipe may be imported.
+        tensorboard: whether to write TensorBoard's event files.
+        progress: whether to show progress: in a notebook a table, else lines on standard error.
+
+    Raises:
+        RequestError: the recipe is invalid (the message lists every problem), or the folder has a run.
+        DataError: the data cannot be used.
+        WorkError: training failed, for example because the loss is NaN.
+    """
+    allow_plugins(plugins)
+    source, held = recipe_input(recipe), list[HeldRows]()
+    if out is None:
+        if isinstance(recipe, Mapping):
+            raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
+        out = Path("runs") / Path(recipe).stem
+    if data is not None:
+        source, held = with_data(source, data, columns)
+    elif columns is not None:
+        raise RequestError("columns: names the columns of data, which is not given")
+    log = _log if progress else _ignore
+    settings, _ = read_recipe(source, overrides_layer(overrides), log)
+    train_into(
+        settings, Path(out), device=device, callbacks=callbacks, tensorboard=tensorboard, progress=progress
+    )
+    return _loaded(Path(out), device, held)
+
+
+def resume(
+    run: str | Path,
+    *,
+    overrides: Settings | None = None,
+    data: DataLike | None = None,
+    callbacks: Sequence[Callback] = (),
+    device: str = "auto",
+    plugins: Sequence[str] = (),
+    tensorboard: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Continue the training of a run from its newest checkpoint, on the same CPU bit for bit, and load it.
+
+    Args:
+        run: its folder.
+        overrides: settings to change; those that would have made another model are refused. For a longer
+            training, ``{"training.max_updates": 1000}``.
+        data: the same rows again, if the run was trained on rows from Python.
+        callbacks: as of `train`, like all that follow.
+        device: see there.
+        plugins: see there.
+        tensorboard: see there.
+        progress: see there.
+
+    Raises:
+        RequestError: the folder is not a run, or a setting may not change.
+        DataError: the data have changed.
+        DamagedError: all checkpoints are damaged.
+    """
+    allow_plugins(plugins)
+    folder = RunFolder(run)
+    settings = saved_recipe(folder, overrides_layer(overrides))
+    held = hold_again(settings.data, data or {})
+    train_into(
+        settings,
+        folder.path,
+        resume=True,
+        device=device,
+        callbacks=callbacks,
+        tensorboard=tensorboard,
+        progress=progress,
+    )
+    return _loaded(folder.path, device, held)
+
+
+def train_into(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    tensorboard: bool = False,
+    progress: bool = True,
+    log: Log | None = None,
+) -> Trained:
+    """Train a validated recipe with the callbacks of every run: ``metrics.jsonl``, progress and warnings."""
+    every = recipe.training.log_every
+    log = log or (_log if progress else _ignore)
+
+    def own_callbacks(folder: RunFolder) -> list[Callback]:
+        shown: list[Callback] = [NotebookProgress() if in_notebook() else Progress()] if progress else []
+        return [
+            JsonLines(folder.metrics, every),
+            *shown,
+            ContentionNotice(log, recipe.training.tokens_per_update),
+            LossNotice(log),
+            *([TensorBoard(folder.tensorboard, every)] if tensorboard else []),
+            *callbacks,
+        ]
+
+    return train_run(recipe, out, resume=resume, device=device, callbacks=own_callbacks, log=log)
+
+
+def _loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:
+    run = load(out, device=device, verify=False)
+    run.held = held
+    return run
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _ignore(line: str) -> None:
+    pass

@@ -1,0 +1,138 @@
+"""Rows that a program gives, instead of a file: lists of mappings, tables of pandas, polars and datasets."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+import numpy as np
+from pydantic import Field
+
+from heedful.data.hub import Dataset, DatasetsSource
+from heedful.data.images import LazyImage
+from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
+from heedful.errors import DataError, RequestError, nearest
+
+RowsLike: TypeAlias = object
+"""Mappings from columns to values: any iterable of them, a function that returns one, or a table
+(``pandas.DataFrame``, ``polars.DataFrame``, ``pyarrow.Table``, ``datasets.Dataset``)."""
+
+N_CHECKED = 100
+"""The number of rows that must be mappings before any work starts."""
+
+
+class HeldRows:
+    """Rows in memory, under a name by which recipes refer to them.
+
+    They are held as long as this object is; a saved recipe has only the name.
+
+    Args:
+        rows: any of `RowsLike`. An iterator is read to its end; a function is called for each pass.
+        label: for messages, for example ``train``.
+        name: the name in recipes; by default a new one.
+
+    Raises:
+        RequestError: they are not mappings.
+    """
+
+    def __init__(self, rows: RowsLike, label: str, name: str | None = None) -> None:
+        self.label, self.name = label, name or f"{label}-{uuid4().hex[:8]}"
+        self.rows, self._read = rows, _reader(rows, label)
+        for number, row in enumerate(islice(self._read(), N_CHECKED), 1):
+            if not isinstance(row, Mapping):
+                raise RequestError(
+                    f"data[{label!r}]: row {number}: expected a mapping from column names to values, "
+                    f"got a {type(row).__name__}"
+                )
+        _held[self.name] = self
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self._read())
+
+    def fields(self) -> list[str]:
+        """Return the names in the first row."""
+        return [str(key) for key in next(iter(self), {})]
+
+
+_held: WeakValueDictionary[str, HeldRows] = WeakValueDictionary()
+
+
+class MemorySource(Source):
+    """Rows that a program gives (``heedful.train(…, data={"train": rows})``); they are not part of the run.
+
+    Args:
+        name: which rows.
+        columns: maps each column to a name in the rows. Empty: all under their own names.
+    """
+
+    kind: Literal["memory"] = "memory"
+    name: str
+    columns: dict[str, str] = Field(default_factory=dict)
+
+    def open(self, root: Path) -> Rows:
+        """Yield the rows, located by their number."""
+        held = _held.get(self.name)
+        if held is None:
+            raise DataError(
+                "the rows were given in Python, and runs do not contain data; give them again: "
+                "heedful.resume(…, data={…}), or run.evaluate(data=…)"
+            )
+        if isinstance(held.rows, Dataset) and held.rows.features is not None:  # of the library `datasets`
+            columns = self.columns or {name: name for name in held.rows.features}
+            return DatasetsSource(path=f"data[{held.label!r}]", columns=columns).rows_of(held.rows)
+        return self._rows(held)
+
+    def _rows(self, held: HeldRows) -> Rows:
+        for number, row in enumerate(held, 1):
+            location = Location(f"data[{held.label!r}]", number)
+            yield LocatedRow(self._row(row, location), location)
+
+    def _row(self, row: Mapping[str, Any], location: Location) -> Row:
+        fields = self.columns or {str(key): key for key in row}
+        values: Row = {}
+        for column, field in fields.items():
+            if field not in row:
+                raise DataError(f"{location}: no column {field!r}{nearest(field, map(str, row))}")
+            values[column] = _value(row[field], location)
+            if values[column] is None:
+                raise DataError(f"{location}: the value of {field!r} is missing; drop such rows")
+        return values
+
+
+def _value(value: object, location: Location) -> Any:
+    """Return a value as sources have it: a text, a list of texts, or an image; None if it is missing."""
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, bytes | Path | LazyImage) or hasattr(value, "getbands"):  # of Pillow's images
+        return LazyImage.of(value, str(location))
+    if isinstance(value, np.ndarray) and value.ndim > 1:
+        return LazyImage.of(value, str(location))
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
+        return [str(item) for item in value]
+    return None if value != value else str(value)  # NaN is how pandas marks a missing value
+
+
+def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
+    """Return a function that begins a pass over the rows.
+
+    Raises:
+        RequestError: they cannot be iterated.
+    """
+    if hasattr(rows, "to_dict") and hasattr(rows, "itertuples"):  # pandas
+        return lambda: (dict(zip(rows.columns, row)) for row in rows.itertuples(index=False, name=None))
+    if hasattr(rows, "iter_rows"):  # polars
+        return lambda: rows.iter_rows(named=True)
+    if hasattr(rows, "to_batches"):  # pyarrow
+        return lambda: (row for batch in rows.to_batches() for row in batch.to_pylist())
+    if callable(rows):
+        return rows
+    if isinstance(rows, str | bytes | Mapping | Path) or not isinstance(rows, Iterable):
+        raise RequestError(
+            f"data[{label!r}]: expected rows (an iterable of mappings, or a DataFrame), got a "
+            f"{type(rows).__name__}; for a file, set data.{label} of the recipe"
+        )
+    if isinstance(rows, Iterator):
+        rows = list(rows)
+    return lambda: rows
