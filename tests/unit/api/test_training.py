@@ -1,0 +1,330 @@
+"""Training from Python: rows in place of files, callbacks that stop, parts of a program, resuming."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful.data.memory import HeldRows, MemorySource
+from heedful.data.sources import open_source
+from heedful.errors import DataError, RequestError
+from heedful.runs.evaluate import evaluate
+from heedful.runs.run import load
+from heedful.training.callbacks import Started, Stopped, Updated, Validated, read_metrics
+
+WORDS = {"sweet": ["sugar", "honey", "cake"], "sour": ["lemon", "vinegar", "lime"]}
+TINY = {
+    "model": {"d_model": 12, "n_layers": 1, "max_length": 13},
+    "model.layer.mixer.n_heads": 3,
+    "model.layer.channels.d_ff": 17,
+    "tokenizer.subwords": {"kind": "word", "split": "space"},
+    "training": {"max_updates": 6, "validate_every": 3, "save_every": 3, "tokens_per_update": 80},
+    "training.processes": 1,
+}
+
+
+def rows(n, seed=1, names=("text", "label")):
+    draw = np.random.default_rng(seed)
+    for _ in range(n):
+        label = str(draw.choice(list(WORDS)))
+        text = f"{draw.choice(['a', 'the', 'some'])} {draw.choice(WORDS[label])}"
+        yield dict(zip(names, (text, label)))
+
+
+def train(folder, data, **arguments):
+    overrides = {**TINY, **arguments.pop("overrides", {})}
+    recipe = arguments.pop("recipe", "my-own-labels")
+    return heedful.train(recipe, folder, data=data, overrides=overrides, progress=False, **arguments)
+
+
+def weights(run):
+    return {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="module")
+def from_files(tmp_path_factory):
+    """A run trained from files, as the command does it."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, n, seed in (("train", 60, 1), ("valid", 11, 2), ("test", 13, 3)):
+        lines = [json.dumps(row) + "\n" for row in rows(n, seed)]
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    source = {"kind": "jsonl", "columns": {"text": "text", "label": "label"}}
+    settings = heedful.recipe("my-own-labels")
+    settings["root"] = str(folder)
+    for name in ("train", "valid"):
+        settings["data"][name] = {**source, "paths": f"{name}.jsonl"}
+    settings["data"]["test"] = {"test": {**source, "paths": "test.jsonl"}}
+    return train(folder / "run", None, recipe=settings)
+
+
+def tables(n, seed):
+    import datasets
+    import pandas
+    import pyarrow
+
+    plain = list(rows(n, seed))
+    return {
+        "list": plain,
+        "generator": iter(plain),
+        "function": lambda: rows(n, seed),
+        "pandas": pandas.DataFrame(plain),
+        "arrow": pyarrow.Table.from_pylist(plain),
+        "datasets": datasets.Dataset.from_list(plain),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["list", "generator", "function", "pandas", "arrow", "datasets"])
+def test_rows_train_the_same_weights_as_files(kind, from_files, tmp_path):
+    run = train(tmp_path / "run", {"train": tables(60, 1)[kind], "valid": tables(11, 2)[kind]})
+    assert_equal(weights(run), weights(from_files))
+    scores = run.evaluate(data=tables(13, 3)[kind])
+    assert scores["accuracy"].value == from_files.evaluate("test")["accuracy"].value
+
+
+def test_class_labels_of_datasets_become_their_names():
+    import datasets
+
+    table = datasets.Dataset.from_list([{"text": "a", "label": 1}, {"text": "b", "label": 0}])
+    held = HeldRows(table.cast_column("label", datasets.ClassLabel(names=["no", "yes"])), "train")
+    found = [row.row for row in open_source(MemorySource(name=held.name), None)]
+    assert found == [{"text": "a", "label": "yes"}, {"text": "b", "label": "no"}]
+
+
+def test_columns_with_other_names_are_mapped():
+    held = HeldRows(list(rows(3, names=("review", "stars"))), "train")
+    source = MemorySource(name=held.name, columns={"text": "review", "label": "stars"}, skip=1)
+    assert [row.row for row in open_source(source, None)] == list(rows(3))[1:]
+    wrong = MemorySource(name=held.name, columns={"text": "reviews"})
+    with pytest.raises(DataError, match=r"\]:1: no column 'reviews' \(did you mean 'review'\?\)"):
+        list(open_source(wrong, None))
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_value_is_an_error_that_names_its_row(missing):
+    held = HeldRows([{"text": "a"}, {"text": missing}], "train")
+    with pytest.raises(DataError, match=r"data\['train'\]:2: the value of 'text' is missing"):
+        list(open_source(MemorySource(name=held.name), None))
+
+
+def test_numbers_become_texts_lists_stay_and_arrays_become_images():
+    from PIL import Image
+
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    row = {"a": 3.5, "b": ("x", 2), "c": pixels, "d": Image.fromarray(pixels), "e": np.int64(7)}
+    held = HeldRows([row], "train")
+    ((found, _),) = open_source(MemorySource(name=held.name), None)
+    assert (found["a"], found["b"], found["e"]) == ("3.5", ["x", "2"], "7")
+    for image in (found["c"], found["d"]):
+        assert np.array_equal(image.pixels(4, 3), pixels.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"valid": []}, "expected a key 'train', got 'valid'"),
+        ({"train": "train.tsv"}, "expected rows .* got a str; for a file, set data.train of the recipe"),
+        ({"train": [("a", "b")]}, "row 1: expected a mapping from column names to values, got a tuple"),
+        ({"train": 7}, "expected rows"),
+    ],
+)
+def test_data_that_are_no_rows_are_refused(data, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", data=data)
+
+
+def test_rows_are_freed_with_what_holds_them(tmp_path):
+    held = HeldRows([{"text": "a"}], "train")
+    source = MemorySource(name=held.name)
+    del held
+    with pytest.raises(DataError, match="the rows were given in Python, and runs do not contain data"):
+        source.open(tmp_path)
+
+
+@pytest.mark.slow
+def test_without_validation_rows_a_tenth_of_the_training_rows_is_used(tmp_path):
+    distinct = [{"text": f"{number} sugar", "label": "yes" if number % 2 else "no"} for number in range(300)]
+    run = train(tmp_path / "run", {"train": distinct})
+    report = json.loads(run.folder.data_report.read_text(encoding="utf-8"))
+    assert report["train"]["read"] + report["valid"]["read"] == 300
+    assert 15 <= report["valid"]["read"] <= 50
+
+
+@pytest.mark.slow
+def test_a_run_on_rows_is_resumed_with_the_rows(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    train(tmp_path / "run", data, overrides={"training.max_updates": 3})
+    run = heedful.resume(
+        tmp_path / "run", overrides={"training": {"max_updates": 6}}, data=data, progress=False
+    )
+    assert run.folder.read_card()["updates"] == 6
+    assert run.evaluate("valid")["accuracy"].counts["examples"] == 11
+    del run  # which holds the rows
+    with pytest.raises(DataError, match="given in Python"):
+        heedful.load(tmp_path / "run").evaluate("valid")
+    with pytest.raises(RequestError, match="no rows 'test' that were given in Python; expected train, valid"):
+        heedful.resume(tmp_path / "run", data={"test": data["valid"]})
+
+
+@pytest.mark.slow
+def test_a_run_on_rows_is_not_resumed_with_others(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    run = train(tmp_path / "run", data, overrides={"training.max_updates": 3})
+    for path in (run.folder.cache / "train", run.folder.cache / "valid"):
+        for file in sorted(path.rglob("*"), reverse=True):
+            file.unlink()
+        path.rmdir()
+    with pytest.raises(DataError, match="the rows have changed since the run was started"):
+        heedful.resume(
+            tmp_path / "run",
+            overrides={"training.max_updates": 6},
+            data={**data, "train": list(rows(60, 5))},
+            progress=False,
+        )
+
+
+# Callbacks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("event", "n"), [(Updated, 2), (Validated, 3)], ids=["after an update", "after a validation"]
+)
+def test_a_callback_that_returns_true_stops_the_training(event, n, from_files, tmp_path):
+    events = []
+
+    def stop(happened):
+        events.append(happened)
+        return isinstance(happened, event) and happened.update == n
+
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    run = train(tmp_path / "run", data, callbacks=[stop])
+    assert isinstance(events[0], Started)
+    assert events[-1] == Stopped(n, "callback", events[-1].elapsed)
+    card = run.folder.read_card()
+    assert (card["updates"], card["stopped"]) == (n, "callback")
+    lines = [line for line in read_metrics(run.folder.metrics) if line["event"] == "updated"]
+    assert [line["update"] for line in lines] == [*range(1, n + 1)]
+    resumed = heedful.resume(tmp_path / "run", data=data, progress=False)  # by default it goes on to the end
+    assert_equal(weights(resumed), weights(from_files))
+
+
+@pytest.mark.slow
+def test_other_values_of_a_callback_do_not_stop(from_files, tmp_path):
+    values = iter([1, "yes", None, 0, object(), [True]] * 9)
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    run = train(tmp_path / "run", data, callbacks=[lambda event: next(values)])
+    assert_equal(weights(run), weights(from_files))
+
+
+# Recipes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_recipe_is_a_dict_with_changes_that_hold_for_any_amount_of_data():
+    changes = {"training": {"max_updates": 77}, "tokenizer": {"subwords": {"vocab_size": 99}}}
+    settings = heedful.recipe("my-own-files", **changes)
+    assert settings["training"]["max_updates"] == 77
+    assert all("max_updates" not in entry.get("training", {}) for entry in settings["sizes"])
+    assert settings["sizes"][0]["tokenizer"] == {"subwords": {}}
+    assert settings["sizes"][0]["training"]["tokens_per_update"] == 2048  # what was not changed is kept
+    json.dumps(settings)
+
+
+@pytest.mark.slow
+def test_changes_hold_where_the_recipe_has_sizes(tmp_path):
+    training = {"max_updates": 2, "validate_every": 2, "save_every": 2}
+    settings = heedful.recipe("my-own-summaries", training=training)
+    pairs = [{"source": f"{row['text']} is {row['label']}", "target": row["label"]} for row in rows(40)]
+    overrides = {"model.d_model": 16, "tokenizer.subwords": {"kind": "word"}, "training.processes": 1}
+    data = {"train": pairs, "valid": pairs[:5]}
+    run = heedful.train(settings, tmp_path / "run", data=data, overrides=overrides, progress=False)
+    assert run.recipe.training.max_updates == 2
+    assert run.recipe.training.tokens_per_update == 1024
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"training.max_updats": 3},
+            r"overrides: training.max_updats=3: unknown key \(did you mean 'max_up",
+        ),
+        ({"training": {"max_updates": "x"}}, "overrides: training.max_updates=x: expected a whole number"),
+        (
+            {"training.seed": object()},
+            "training.seed: a recipe cannot have a value of type object",
+        ),
+        ({"training..seed": 1}, "expected a key such as training.seed"),
+    ],
+)
+def test_mistakes_in_overrides_are_named(overrides, message, tmp_path):
+    data = {"train": list(rows(5)), "valid": list(rows(5))}
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", data=data, overrides=overrides, progress=False)
+
+
+def test_settings_without_a_name_need_a_folder():
+    with pytest.raises(RequestError, match="out: a recipe without a name needs the folder of the run"):
+        heedful.train({"task": {"kind": "classification"}})
+
+
+def test_columns_without_data_are_refused(tmp_path):
+    with pytest.raises(RequestError, match="columns: names the columns of data, which is not given"):
+        heedful.train("my-own-labels", tmp_path / "run", columns={"text": "review"})
+
+
+# Parts of a program -----------------------------------------------------------------------------------------
+
+
+@heedful.part
+class ShiftedNorm(nn.Module):
+    """``x + shift``, learned: a norm in form alone."""
+
+    def __init__(self, d_model: int, start: float = 0.5) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.full((d_model,), start))
+
+    def forward(self, x):
+        """Add the shift."""
+        return x + self.shift
+
+
+@pytest.mark.slow
+def test_a_class_of_the_program_is_a_part_of_the_model(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    overrides = {"model.layer.norm": {"kind": ShiftedNorm, "start": 0.25}}
+    run = train(tmp_path / "run", data, overrides=overrides)
+    norms = [module for module in run.model.modules() if isinstance(module, ShiftedNorm)]
+    assert norms
+    assert all(norm.shift.shape == (12,) for norm in norms)
+    assert run.recipe.model.layer.norm.kind == f"{__name__}:ShiftedNorm"
+    again = heedful.load(tmp_path / "run")
+    assert_equal(weights(again), weights(run))
+
+
+def test_a_class_inside_a_function_is_refused():
+    class Local(nn.Module):
+        pass
+
+    with pytest.raises(RequestError, match="expected a class or function that is defined at the top"):
+        heedful.part(Local)
+
+
+@pytest.mark.slow
+def test_evaluation_from_python_equals_that_of_the_command(from_files):
+    run = load(from_files.folder.path)
+    expected = evaluate(run, "test", run.recipe.data.test["test"])
+    found = from_files.evaluate()
+    assert [score.to_dict() for score in found.scores] == [score.to_dict() for score in expected.scores]
+    assert list(found.rows()) == list(expected.rows())
+    with pytest.raises(KeyError, match=r"no score 'acuracy' \(did you mean 'accuracy'\?\)"):
+        found["acuracy"]
+    assert "<td>accuracy</td>" in found._repr_html_()
