@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from heedful.api.run import export as export
     from heedful.api.run import import_model as import_model
     from heedful.api.run import load as load
+    from heedful.api.setup import Setup as Setup
+    from heedful.api.setup import prepare as prepare
     from heedful.api.training import recipe as recipe
     from heedful.api.training import resume as resume
     from heedful.api.training import train as train
@@ -26,6 +28,7 @@ __all__ = [
     "Explanation",
     "Prediction",
     "Run",
+    "Setup",
     "__version__",
     "build",
     "compare",
@@ -34,6 +37,7 @@ __all__ = [
     "import_model",
     "load",
     "part",
+    "prepare",
     "recipe",
     "resume",
     "train",
@@ -43,6 +47,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("Explanation", "Run", "export", "import_model", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
+    **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),
     "Evaluation": "heedful.tasks.evaluation",
     "Prediction": "heedful.tasks.prediction",
     "build": "heedful.runs.building",

@@ -1,7 +1,9 @@
 """Progress of a training in a notebook: a bar, and a table of the validations."""
 
 import html
+import sys
 import time
+from importlib import import_module
 from typing import Any
 
 from heedful.training.callbacks import (
@@ -24,11 +26,8 @@ N_ROWS = 20
 
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook that shows HTML."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    shell = get_ipython()
+    ipython = sys.modules.get("IPython")  # which has imported itself there
+    shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and type(shell).__name__ not in ("TerminalInteractiveShell", "InteractiveShell")
 
 
@@ -65,11 +64,10 @@ class NotebookProgress:
             self._draw()
 
     def _draw(self) -> None:
-        from IPython.display import HTML, display
-
-        content = HTML(self.html())
+        ipython = import_module("IPython.display")
+        content = ipython.HTML(self.html())
         if self._display is None:
-            self._display = display(content, display_id=True)
+            self._display = ipython.display(content, display_id=True)
         else:
             self._display.update(content)
 

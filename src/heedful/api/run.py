@@ -22,6 +22,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.run import decoding_of, with_beam
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
+from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.model_input import AnswerOptions
 from heedful.tasks.prediction import Progress, TaskInput
 from heedful.typing import JsonMapping
@@ -96,6 +97,12 @@ class Run(runs.Run):
 
     held: Sequence[HeldRows] = ()
     """Rows from Python that the recipe refers to."""
+
+    @property
+    def processor(self) -> TaskProcessor:
+        """What encodes inputs and decodes outputs: tokenizers, labels, scales."""
+        processor: TaskProcessor = self.task.processor
+        return processor
 
     def evaluate(
         self,

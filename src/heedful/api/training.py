@@ -89,17 +89,11 @@ def train(
         WorkError: training failed, for example because the loss is NaN.
     """
     allow_plugins(plugins)
-    source, held = recipe_input(recipe), list[HeldRows]()
     if out is None:
         if isinstance(recipe, Mapping):
             raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
         out = Path("runs") / Path(recipe).stem
-    if data is not None:
-        source, held = with_data(source, data, columns)
-    elif columns is not None:
-        raise RequestError("columns: names the columns of data, which is not given")
-    log = _log if progress else _ignore
-    settings, _ = read_recipe(source, overrides_layer(overrides), log)
+    settings, held = read(recipe, overrides, data, columns, show if progress else ignore)
     train_into(
         settings, Path(out), device=device, callbacks=callbacks, tensorboard=tensorboard, progress=progress
     )
@@ -151,6 +145,22 @@ def resume(
     return _loaded(folder.path, device, held)
 
 
+def read(
+    recipe: str | Path | Settings,
+    overrides: Settings | None,
+    data: DataLike | None,
+    columns: Mapping[str, str] | None,
+    log: Log,
+) -> tuple[Recipe, list[HeldRows]]:
+    """Return the validated recipe of a training, and the rows that must be held while it is used."""
+    source, held = recipe_input(recipe), list[HeldRows]()
+    if data is not None:
+        source, held = with_data(source, data, columns)
+    elif columns is not None:
+        raise RequestError("columns: names the columns of data, which is not given")
+    return read_recipe(source, overrides_layer(overrides), log)[0], held
+
+
 def train_into(
     recipe: Recipe,
     out: Path,
@@ -164,7 +174,7 @@ def train_into(
 ) -> Trained:
     """Train a validated recipe with the callbacks of every run: ``metrics.jsonl``, progress and warnings."""
     every = recipe.training.log_every
-    log = log or (_log if progress else _ignore)
+    log = log or (show if progress else ignore)
 
     def own_callbacks(folder: RunFolder) -> list[Callback]:
         shown: list[Callback] = [NotebookProgress() if in_notebook() else Progress()] if progress else []
@@ -186,9 +196,10 @@ def _loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:
     return run
 
 
-def _log(line: str) -> None:
+def show(line: str) -> None:
+    """Print a line on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
-def _ignore(line: str) -> None:
-    pass
+def ignore(line: str) -> None:
+    """Print nothing."""

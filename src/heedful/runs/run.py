@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import index
 from pathlib import Path
 from threading import Lock
-from typing import SupportsIndex, TypedDict, Unpack
+from typing import Any, SupportsIndex, TypedDict, Unpack
 
 import torch
 
@@ -26,7 +26,6 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import saved_recipe
 from heedful.tasks.base import Task
 from heedful.tasks.generation.streaming import Pieces, Streaming
-from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
@@ -96,7 +95,7 @@ class Run:
         return self.task.recipe
 
     @property
-    def processor(self) -> TaskProcessor:
+    def processor(self) -> Any:
         """Return the processor, which encodes inputs and decodes outputs."""
         return self.task.processor
 

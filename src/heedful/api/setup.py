@@ -1,0 +1,129 @@
+"""The parts of a training for a loop of your own: `prepare`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from heedful.api.given import DataLike, Settings
+from heedful.api.run import Run, load
+from heedful.api.training import ignore, read, show
+from heedful.artifacts.environment import choose_device
+from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
+from heedful.data.batch import Batch
+from heedful.data.memory import HeldRows
+from heedful.models.base import Model
+from heedful.objectives.terms import Term
+from heedful.plugins import allow_plugins
+from heedful.runs.prepare import prepare as prepare_data
+from heedful.runs.resuming import begin_folder, locked_run, with_fixed_processes
+from heedful.runs.train import build_module, seal
+from heedful.tasks.base import Task
+from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
+
+
+@dataclass
+class Setup:
+    """A recipe ready to be trained: data encoded, model built.
+
+    Args:
+        task: the task, with its processor.
+        module: the model, ``module.model``, with its objective.
+        data: the training data, planned in updates of ``training.tokens_per_update``.
+        folder: the run's folder, which has the recipe and the processor already.
+    """
+
+    task: Task
+    module: ModelWithLoss
+    data: PlannedData
+    folder: RunFolder
+    held: Sequence[HeldRows] = field(default=(), repr=False)
+
+    @property
+    def model(self) -> Model:
+        """The model, a ``torch.nn.Module``."""
+        model = self.module.model
+        assert isinstance(model, Model)
+        return model
+
+    def batches(self, epochs: int = 1, *, first_epoch: int = 0) -> Iterator[Batch]:
+        """Yield the batch of each update, on the model's device, in the order that `heedful.train` has.
+
+        Args:
+            epochs: the number of passes over the data; each is shuffled and augmented differently.
+            first_epoch: the number of the first.
+        """
+        device = next(self.model.parameters()).device
+        for epoch in range(first_epoch, first_epoch + epochs):
+            for samples in self.data.epoch(epoch):
+                yield self.data.collate(samples.tolist(), epoch).to(device)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch, a scalar to call ``backward`` on."""
+        return self.loss_and_terms(batch)[0]
+
+    def loss_and_terms(self, batch: Batch) -> tuple[Tensor, list[Term]]:
+        """Return the loss of a batch, and the terms of which it is the weighted sum."""
+        return self.module(batch, self.module.counts(batch))
+
+    def finish(self, **facts: int | float | str) -> Run:
+        """Write the weights, which makes the folder a run, and load it.
+
+        Args:
+            **facts: entries of the run's card about the training, such as ``updates=300``.
+        """
+        seal(self.folder, self.task.recipe, self.model, facts)
+        run = load(self.folder.path, device=str(next(self.model.parameters()).device), verify=False)
+        run.held = self.held
+        return run
+
+
+def prepare(
+    recipe: str | Path | Settings,
+    out: str | Path,
+    *,
+    overrides: Settings | None = None,
+    data: DataLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    device: str = "auto",
+    plugins: Sequence[str] = (),
+    progress: bool = True,
+) -> Setup:
+    """Prepare a training for a loop of your own: fit the tokenizer, encode the data, build the model.
+
+    >>> setup = heedful.prepare("phrasebook-ta", "runs/mine")
+    >>> optimizer = torch.optim.AdamW(setup.model.parameters(), lr=1e-3)
+    >>> for batch in setup.batches(epochs=3):
+    ...     setup.loss(batch).backward()
+    ...     optimizer.step()
+    ...     optimizer.zero_grad()
+    >>> run = setup.finish()
+
+    Args:
+        recipe: as of `heedful.train`, like all that follow; ``optimizer``, ``schedule`` and limits of
+            ``training`` have no effect.
+        out: the run's folder.
+        overrides: see there.
+        data: see there.
+        columns: see there.
+        device: see there.
+        plugins: see there.
+        progress: see there.
+
+    Raises:
+        RequestError: the recipe is invalid, or the folder has a run.
+        DataError: the data cannot be used.
+    """
+    allow_plugins(plugins)
+    log = show if progress else ignore
+    settings, held = read(recipe, overrides, data, columns, log)
+    folder, torch_device = RunFolder(out), choose_device(device)
+    with locked_run(folder, resume=False), emptied_on_failure(folder.path):
+        settings = begin_folder(folder, settings, False, torch_device)
+        prepared = prepare_data(settings, folder, log)
+        module = build_module(prepared.task, torch_device, log)
+        with_fixed_processes(folder, settings, 1)
+    module.train()
+    return Setup(prepared.task, module, prepared.task.training_data(prepared), folder, held)

@@ -1,0 +1,59 @@
+"""A training loop of the user's own."""
+
+import pytest
+import torch
+
+import heedful
+from heedful.errors import RequestError
+
+TINY = {
+    "model": {"d_model": 12, "n_layers": 1},
+    "model.layer.mixer": {"n_heads": 3, "dropout": 0.0},
+    "model.layer.channels.d_ff": 17,
+    "model.dropout": 0.0,
+    "data.train.limit": 60,
+    "data.valid.limit": 7,
+    "training": {"tokens_per_update": 150, "precision": "fp32", "compile": "off", "processes": 1},
+    "training.clip_norm": None,
+}
+
+
+@pytest.mark.slow
+def test_a_loop_of_ones_own_gives_the_weights_of_train(tmp_path):
+    # With a large epsilon, gradients of 1e-9 (of the biases of keys, which have no effect) stay small.
+    optimizer = {"kind": "adamw", "weight_decay": 0.0, "eps": 1e-3, "beta1": 0.9, "beta2": 0.95}
+    overrides = {**TINY, "optimizer": optimizer, "schedule": {"kind": "constant", "peak": 1e-3}}
+    limits = {"max_epochs": 2, "max_updates": None, "average": 0, "validate_every": 99}
+    trained = {**overrides, "training": {**overrides["training"], **limits}}
+    expected = heedful.train("phrasebook-ta", tmp_path / "run", overrides=trained, progress=False)
+    setup = heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=overrides, progress=False)
+    adamw = torch.optim.AdamW(setup.model.parameters(), 1e-3, (0.9, 0.95), 1e-3, weight_decay=0)
+    updates = 0
+    for batch in setup.batches(epochs=2):
+        setup.loss(batch).backward()
+        adamw.step()
+        adamw.zero_grad()
+        updates += 1
+    run = setup.finish(updates=updates)
+    assert updates == expected.folder.read_card()["updates"] == run.folder.read_card()["updates"]
+    for name, tensor in expected.model.state_dict().items():
+        torch.testing.assert_close(run.model.state_dict()[name], tensor, atol=1e-6, rtol=1e-5)
+    texts = ["we see the bird", "the old dog sleeps"]
+    assert [p.text for p in run.predict(texts)] == [p.text for p in expected.predict(texts)]
+
+
+@pytest.mark.slow
+def test_the_terms_add_up_to_the_loss(tmp_path):
+    setup = heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=TINY, progress=False)
+    batch = next(setup.batches())
+    loss, terms = setup.loss_and_terms(batch)
+    total = sum(term.weight * float(term.sum) / term.count for term in terms)
+    assert total == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_folder_with_a_run_is_refused(tmp_path):
+    setup = heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=TINY, progress=False)
+    setup.finish()
+    with pytest.raises(RequestError, match="already contains a run"):
+        heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=TINY, progress=False)
