@@ -9,9 +9,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
-    "ARCHITECTURE.md": "architecture.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "CHANGELOG.md": "changes.md",
+    "ARCHITECTURE.md": "contribute/architecture.md",
+    "CONTRIBUTING.md": "contribute/contributing.md",
+    "CHANGELOG.md": "contribute/changes.md",
 }
 """Pages of the root, and their names in the site."""
 
@@ -47,11 +47,13 @@ def on_page_markdown(markdown: str, **context: Any) -> str:
 
 
 def from_root(text: str) -> str:
-    """Return the text of a page of the root, with its links rewritten for the folder docs."""
-    return re.sub(r"\]\(docs/", "](", text)
+    """Return the text of a page of the root, with its links rewritten for the folder `docs/contribute`."""
+    names = "|".join(map(re.escape, PAGES))
+    text = re.sub(rf"\]\(({names})", lambda found: f"]({Path(PAGES[found[1]]).name}", text)
+    return re.sub(r"\]\(docs/", "](../", text)
 
 
 def to_root(text: str) -> str:
-    """Return the text of a page below docs, with its links to the root's pages rewritten for the site."""
+    """Return the text of a page below `docs`, with its links to the root's pages rewritten for the site."""
     names = "|".join(map(re.escape, PAGES))
     return re.sub(rf"\]\(((?:\.\./)*)\.\./({names})", lambda found: f"]({found[1]}{PAGES[found[2]]}", text)

@@ -2,7 +2,7 @@
 
 A training step on a CPU repeatedly allocates and frees the same large tensors. By default, freed memory
 returns to the system and is allocated again in small pages, which must be zeroed and mapped. If memory is
-kept and uses large pages, a step takes three quarters of the time (`docs/performance.md`).
+kept and uses large pages, a step takes three quarters of the time (`docs/benchmarks/performance.md`).
 """
 
 import ctypes
@@ -119,7 +119,8 @@ def _extend_heap(libc: ctypes.CDLL) -> None:
 
     Pages take memory only when they are first written. torch can ask for large pages too
     (``THP_MEM_ALLOC_ENABLE=1``), but aligns tensors to 4,096 bytes then, and glibc does not find a freed
-    block for the next tensor of the same size: up to twice the memory is resident (`docs/performance.md`).
+    block for the next tensor of the same size: up to twice the memory is resident
+    (`docs/benchmarks/performance.md`).
     """
     size = machine_memory()
     if size is None or any(_address_space()) or _counts_untouched_pages():

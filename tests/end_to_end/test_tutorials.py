@@ -1,5 +1,6 @@
-"""The tour and the tutorials do what they say, on a machine that has heedful and nothing else."""
+"""Pages with sessions do what they say, on a machine that has heedful and nothing else."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,8 +10,15 @@ from tiers import sampled
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 WALK = HERE / "walk.py"
-PAGES = [DOCS / "tour.md", *sorted((DOCS / "tutorials").glob("*.md"))]
-KEPT = DOCS / "tour.md"
+PAGES = sorted(
+    page
+    for page in DOCS.rglob("*.md")
+    if page.parent.name == "tutorials"
+    or re.search(r"^```(pycon|console)$", page.read_text(encoding="utf-8"), re.M)
+)
+"""The tutorials, and every other page with a session of Python or of the shell: all their blocks are run."""
+
+KEPT = DOCS / "tutorials" / "blocks.md"
 
 RIGHT = """\
 A file, a session that goes on from block to block, and commands.

@@ -13,7 +13,7 @@ from heedful.runs.train import train_run
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
-PAGES += ["docs/results.md", "docs/interop.md", "docs/extending.md"]
+PAGES += ["docs/benchmarks/results.md", "docs/reference/interop.md", "docs/contribute/extending.md"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
-"""Write the tables of `docs/taps.md`: the taps of every model family, with shapes.
+"""Write the tables of `docs/reference/taps.md`: the taps of every model family, with shapes.
 
 Tiny models, at least one per family, are run. All their sizes differ, so each number in a shape identifies
 a letter. To update the page, run
 
-    python -m heedful.explain.tap_table docs/taps.md
+    python -m heedful.explain.tap_table docs/reference/taps.md
 """
 
 import re

@@ -47,7 +47,7 @@ class Claim(Config):
         title: one-line title of the experiment.
         claim: the claim as stated in the lectures.
         source: where it is stated: the lecture (S0 to S4), and the paper with its section.
-        items: numbers of the lectures' items (`docs/lectures.yaml`) it belongs to.
+        items: numbers of the lectures' items (`docs/teach/lectures.yaml`) it belongs to.
         control: what the control changes.
         expected: expected verdicts of the experiment and of its control.
         asked: whether the lecture asks a question, so that a wrong claim is not an error of the lecture.

@@ -1,11 +1,11 @@
 """Index of the lectures: their formulas and claims, and the code, tests and experiments for each.
 
-The index is ``docs/lectures.yaml``. It lists the formulas and figures of five lectures, S0 to S4, and rows.
-A row is a component, a formula, a claim or a question; its number is the item number that lab experiments
-refer to. Consistency within the file is checked on reading; the tests check that everything it names exists.
-Errors of the lectures are listed separately, in ``errors.yaml`` next to this file, because the gallery shows
-them too: a correction is a sentence; for a wrong formula or number, it names the experiment that
-demonstrates the error.
+The index is ``docs/teach/lectures.yaml``. It lists the formulas and figures of five lectures, S0 to S4, and
+rows. A row is a component, a formula, a claim or a question; its number is the item number that lab
+experiments refer to. Consistency within the file is checked on reading; the tests check that everything it
+names exists. Errors of the lectures are listed separately, in ``errors.yaml`` next to this file, because the
+gallery shows them too: a correction is a sentence; for a wrong formula or number, it names the experiment
+that demonstrates the error.
 """
 
 from collections.abc import Collection, Iterable

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 
 FLOAT = 4  # bytes of a number in fp32
 HEAP, THREADS = 1.14, 16 << 20
-"""Updates on a CPU keep HEAP times the bytes of their tensors, and THREADS more (`docs/performance.md`)."""
+"""Updates on a CPU keep HEAP times the bytes of their tensors, and THREADS more.
+
+Measured in `docs/benchmarks/performance.md`.
+"""
 TOKENS = 4096
 
 LONGEST = 1 << 20

@@ -15,7 +15,7 @@ run uncompiled.
 Hooks and observers apply only to the thread that attached them; other threads that run the same model are
 not affected.
 
-`docs/taps.md` lists the taps of every model family, with their shapes.
+`docs/reference/taps.md` lists the taps of every model family, with their shapes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

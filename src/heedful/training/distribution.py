@@ -5,7 +5,7 @@ Functions of ranks also work in a single process without a process group, as no-
 On a CPU, one command starts several processes of few threads each. The threads of one process synchronise
 after every parallel operation, and all wait if another program delays one of them. Processes synchronise once
 per update, so they lose less time beside other programs, and none on an idle machine
-(``docs/performance.md``, *Beside other work*).
+(``docs/benchmarks/performance.md``, *Beside other work*).
 """
 
 import ctypes

@@ -1,9 +1,9 @@
 """Choose the precision, the compilation and the number of processes of a training on this machine.
 
 No choice depends on a measured time, so that a resumed run makes the same ones. The measurements behind the
-rules are in `docs/performance.md`: training steps of a small Transformer take a tenth to a third less time
-when they are compiled (more with dropout), but the first step takes half a minute longer, or a few seconds if
-torch's cache still holds the code of an earlier run.
+rules are in `docs/benchmarks/performance.md`: training steps of a small Transformer take a tenth to a third
+less time when they are compiled (more with dropout), but the first step takes half a minute longer, or a few
+seconds if torch's cache still holds the code of an earlier run.
 """
 
 import hashlib

@@ -289,8 +289,8 @@ class Muon(torch.optim.AdamW):
     Muon is momentum SGD that replaces the update matrix M = U S Vᵀ by approximately U Vᵀ. Gradient updates of
     a weight matrix usually have low rank: a few directions dominate. With Muon all directions are learned at
     the same rate; small language models reach the same loss in a third of the updates that Adam needs
-    (`docs/performance.md`). Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural
-    networks". As there, Adam optimizes the other parameters (embeddings, output layer, biases, gains).
+    (`docs/benchmarks/performance.md`). Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in
+    neural networks". As there, Adam optimizes the other parameters (embeddings, output layer, biases, gains).
 
     Args:
         groups: parameter groups with the key ``orthogonal``.

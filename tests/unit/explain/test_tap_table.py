@@ -11,14 +11,14 @@ from heedful.models.registry import BUILDERS, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.taps import capture, intervene
 
-PAGE = Path(__file__).parents[3] / "docs" / "taps.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "taps.md"
 
 
 def test_the_page_is_what_models_show():
     text = PAGE.read_text(encoding="utf-8")
     assert text == update_page(text), (
-        "docs/taps.md is not what running models show; make it anew:\n"
-        "    python -m heedful.explain.tap_table docs/taps.md"
+        "docs/reference/taps.md is not what running models show; make it anew:\n"
+        "    python -m heedful.explain.tap_table docs/reference/taps.md"
     )
 
 

@@ -19,7 +19,7 @@ from heedful.recipes.resolve import shipped_recipes
 
 
 ROOT = Path(__file__).parents[3]
-INDEX = read(ROOT / "docs" / "lectures.yaml")
+INDEX = read(ROOT / "docs" / "teach" / "lectures.yaml")
 N_ROWS = 97
 
 

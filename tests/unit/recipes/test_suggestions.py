@@ -112,7 +112,7 @@ NO_SETTINGS = {
 
 def names_of_the_page():
     """Yield the names of settings in the left column, each with the cell beside it."""
-    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "coming-from.md").read_text(encoding="utf-8")
     for left, right in re.findall(r"^\| (`.+?) \| (.+) \|$", page, re.M):
         for code in re.findall(r"`([^`]+)`", left):
             name = re.match(r"-*([\w.-]+)", code)[1]

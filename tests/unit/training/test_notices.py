@@ -40,7 +40,7 @@ def test_waiting_is_warned_of_once(threads):
 
 
 def test_updates_of_few_tokens_are_best_left_to_one_thread(threads):
-    """Several processes are slower there (docs/performance.md, Beside other work)."""
+    """Several processes are slower there (docs/benchmarks/performance.md, Beside other work)."""
     (line,) = warnings([UPDATED] * 2, [0, 31], [0, 30], tokens=2047)
     assert "training.threads=1" in line
     assert "processes=" not in line

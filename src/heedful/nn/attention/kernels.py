@@ -33,9 +33,9 @@ from heedful.nn.visibility import Visibility
 Kernel = Literal["explicit", "matmul", "sdpa"]
 
 # On a CPU, matmul is faster than sdpa for short sequences and for all bf16 training (on the Zen 4 of
-# docs/performance.md, forward and backward at 16 tokens, bf16: matmul 2 ms, sdpa 18 ms, sdpa in fp32 4 ms;
-# matmul is faster at 24, 256 and 512 tokens in bf16 too). For long fp32 sequences, sdpa needs less RAM. The
-# limit is for the geometric mean of Q and K.
+# docs/benchmarks/performance.md, forward and backward at 16 tokens, bf16: matmul 2 ms, sdpa 18 ms, sdpa in
+# fp32 4 ms; matmul is faster at 24, 256 and 512 tokens in bf16 too). For long fp32 sequences, sdpa needs less
+# RAM. The limit is for the geometric mean of Q and K.
 CPU_SDPA_FROM = 256
 
 

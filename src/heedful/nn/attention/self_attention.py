@@ -17,7 +17,7 @@ from heedful.nn.taps import Tap
 from heedful.nn.visibility import AttentionPattern, Blocks, Visibility, Window
 
 # Sequences longer than this many windows are split into blocks; each token is then compared with two windows.
-# 6 heads of 64, fp32, forward and backward, one thread of the Xeon of docs/performance.md, in ms:
+# 6 heads of 64, fp32, forward and backward, one thread of the Xeon of docs/benchmarks/performance.md, in ms:
 #
 #     window  tokens  in blocks  with a mask  without windows
 #        256    2048        187          460              282
