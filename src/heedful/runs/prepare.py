@@ -7,7 +7,7 @@ from itertools import islice
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
-from heedful.data.images import with_images
+from heedful.data.images import LazyImage, with_images
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
@@ -49,6 +49,8 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
                     f"{row.location}: no column {column!r}; the row has the columns "
                     f"{', '.join(sorted(row.row))}"
                 )
+            if isinstance(row.row[column], LazyImage) and column not in columns.images:
+                raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
         yield with_images(_join_lists(row, columns), columns.images, root)
 
 
@@ -144,7 +146,7 @@ def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDige
         return
     others = {"data.valid": digests["valid"]}
     for name, source in recipe.data.sets.test.items():
-        if source.kind in OF_FILES - {"beside", "chain"} and not columns.images:
+        if source.kind in OF_FILES - {"beside", "chain", "python"} and not columns.images:
             digest = others[f"data.test.{name}"] = RowDigest()
             with suppress(RequestError):
                 for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):

@@ -27,8 +27,9 @@ OF_FILES = {
     "segmented-folder",
     "beside",
     "chain",
+    "python",
 }
-"""Sources that check their files when they are opened, at no further cost until they are read."""
+"""Sources that check their files or function when they are opened, at no further cost until they are read."""
 
 _SOURCE: TypeAdapter[SourceConfig] = TypeAdapter(SourceConfig)
 
