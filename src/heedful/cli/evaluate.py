@@ -17,7 +17,7 @@ from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
 
 if TYPE_CHECKING:
-    from heedful.data.sources import SourceConfig
+    from heedful.data.lines import Source
     from heedful.explain.alignment import error_rates
     from heedful.runs.run import Run
     from heedful.tasks.evaluation import Evaluation
@@ -80,7 +80,7 @@ class Sources:
             )
         return files_by_option
 
-    def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
+    def chosen(self, run: "Run") -> "dict[str, Source]":
         """Return the selected data sets by name.
 
         Raises:
@@ -165,7 +165,7 @@ class AlignmentOptions:
                 raise RequestError(f"{option} {problem}")
 
     def evaluate(
-        self, run: "Run", name: str, source: "SourceConfig", limit: int | None
+        self, run: "Run", name: str, source: "Source", limit: int | None
     ) -> "error_rates.Evaluation":
         """Evaluate the attention of a run on a data set."""
         from heedful.explain.alignment.error_rates import evaluate_alignments

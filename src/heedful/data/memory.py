@@ -13,6 +13,7 @@ from pydantic import Field
 from heedful.data.hub import Dataset, DatasetsSource
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
+from heedful.data.text import field_at
 from heedful.errors import DataError, RequestError, nearest
 
 RowsLike: TypeAlias = object
@@ -87,31 +88,58 @@ class MemorySource(Source):
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):
             location = Location(f"data[{held.label!r}]", number)
-            yield LocatedRow(self._row(row, location), location)
-
-    def _row(self, row: Mapping[str, Any], location: Location) -> Row:
-        fields = self.columns or {str(key): key for key in row}
-        values: Row = {}
-        for column, field in fields.items():
-            if field not in row:
-                raise DataError(f"{location}: no column {field!r}{nearest(field, map(str, row))}")
-            values[column] = _value(row[field], location)
-            if values[column] is None:
-                raise DataError(f"{location}: the value of {field!r} is missing; drop such rows")
-        return values
+            yield LocatedRow(cells(row, self.columns, location), location)
 
 
-def _value(value: object, location: Location) -> Any:
-    """Return a value as sources have it: a text, a list of texts, or an image; None if it is missing."""
-    if isinstance(value, str) or value is None:
-        return value
-    if isinstance(value, bytes | Path | LazyImage) or hasattr(value, "getbands"):  # of Pillow's images
+def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
+    """Return a row of a program as sources have it: texts, lists of texts, and images.
+
+    Args:
+        row: a mapping.
+        columns: the name in the row of each column; empty: all under their own names.
+        location: where the row is, for messages.
+
+    Raises:
+        DataError: if it is not a mapping, lacks a column, or has a value of another type or none.
+    """
+    if not isinstance(row, Mapping):
+        raise DataError(f"{location}: expected a mapping of columns to values, got {type_name(row)}")
+    found: Row = {}
+    for column, name in (columns or {name: name for name in row}).items():
+        if name not in row:
+            names = [name for name in row if isinstance(name, str)]
+            raise DataError(f"{location}: no column {name!r}{nearest(name, names)}")
+        if not isinstance(name, str):
+            raise DataError(f"{location}: the name of a column must be text, got {name!r}")
+        found[column] = _cell(row[name], name, location)
+    return found
+
+
+def _cell(value: object, name: str, location: Location) -> str | list[str] | LazyImage:
+    """Return a value as the columns of other sources have it."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if isinstance(value, np.ndarray | bytes | LazyImage) or type(value).__module__.startswith("PIL."):
         return LazyImage.of(value, str(location))
-    if isinstance(value, np.ndarray) and value.ndim > 1:
-        return LazyImage.of(value, str(location))
-    if isinstance(value, Iterable) and not isinstance(value, Mapping):
-        return [str(item) for item in value]
-    return None if value != value else str(value)  # NaN is how pandas marks a missing value
+    value = [*map(_plain, value)] if isinstance(value, list | tuple) else _plain(value)
+    if value is not None and not isinstance(value, str | int | float | list | dict):
+        raise DataError(
+            f"{location}: column {name!r}: expected text, a number, a list of these or an image, got "
+            f"{type_name(value)}"
+        )
+    return field_at({name: value}, name, location)
+
+
+def _plain(value: object) -> object:
+    """Return numbers of numpy as those of Python, and paths as text."""
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def type_name(value: object) -> str:
+    """Describe the type of a value in messages."""
+    return f"a value of type {type(value).__name__}"
 
 
 def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:

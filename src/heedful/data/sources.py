@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
 from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
+from heedful.data.functions import PythonSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
 from heedful.data.memory import MemorySource
@@ -73,6 +74,7 @@ _OneSource = (
     | CaptionedFolderSource
     | SegmentedFolderSource
     | MemorySource
+    | PythonSource
 )
 
 
@@ -217,7 +219,7 @@ def field_names(source: object) -> dict[str, str]:
         return {**source.columns, **source.lists}
     if isinstance(source, MemorySource):
         return {**source.columns}
-    if isinstance(source, TsvSource | DatasetsSource):
+    if isinstance(source, TsvSource | DatasetsSource | PythonSource):
         return {column: name for column, name in source.columns.items() if isinstance(name, str)}
     return {}
 

@@ -318,16 +318,10 @@ class RowDigest:
 
     def update(self, row: Row) -> None:
         """Add one row. The order of its columns does not matter."""
-        parts, is_missing = [len(row).to_bytes(8, "little")], False
-        for column in sorted(row):
-            content, mark = _content(row[column])
-            is_missing |= mark == _IMAGE and not content
-            name = _utf8(column)
-            parts += [len(name).to_bytes(8, "little"), name]
-            parts += [(len(content) + mark).to_bytes(8, "little"), content]
-        content = b"".join(parts)
+        cells = {column: _content(row[column]) for column in row}
+        content = _joined(cells)
         self._hash.update(content)
-        if not is_missing:
+        if (b"", _IMAGE) not in cells.values():
             self.row_hashes.append(hash(content))
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
@@ -339,6 +333,21 @@ class RowDigest:
     def hexdigest(self) -> str:
         """Return the hash of the rows so far as 64 hexadecimal digits."""
         return self._hash.hexdigest()
+
+
+def row_bytes(row: Row) -> bytes:
+    """Return bytes that identify the content of a row; the order of its columns does not matter."""
+    return _joined({column: _content(row[column]) for column in row})
+
+
+def _joined(cells: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """Join the cells of a row, each with its column and its length."""
+    parts = [len(cells).to_bytes(8, "little")]
+    for column in sorted(cells):
+        (content, mark), name = cells[column], _utf8(column)
+        parts += [len(name).to_bytes(8, "little"), name]
+        parts += [(len(content) + mark).to_bytes(8, "little"), content]
+    return b"".join(parts)
 
 
 def _content(value: str | list[str] | LazyImage) -> tuple[bytes, int]:

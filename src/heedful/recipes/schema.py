@@ -20,6 +20,7 @@ from pydantic import (
 from heedful.config import Config, CustomSection, as_section
 from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
+from heedful.data.splitting import TRAIN, VALID, DataSets, Share, data_sets
 from heedful.errors import RequestError, nearest
 from heedful.models.sections import PowerNormConfig
 from heedful.models.stacks import DecoderConfig, StackConfig
@@ -44,23 +45,53 @@ class DataConfig(Config):
 
     Args:
         train: training data.
-        valid: validation data.
+        valid: validation data; null: a part of the training data, ``split.valid``.
         test: any number of named test sets; ``evaluate`` uses one or all. ``null`` removes one that the base
             recipe has (``data.test.NAME=null``), or all of them.
+        split: shares of the rows of ``train`` that are taken out of it, for ``valid`` and for test sets:
+            ``{valid: 0.05, test: 0.05}``; the training reads the rest. A hash of a row's content selects its
+            part, so equal rows are in the same part, in any order of the rows; rows with the same image (or,
+            in question answering, the same passage) too. ``null`` removes an entry of the base recipe, or
+            all.
     """
 
     train: SourceConfig
-    valid: SourceConfig
+    valid: SourceConfig | None = None
     test: dict[str, SourceConfig] = Field(default_factory=dict)
+    split: dict[str, Share] = Field(default_factory=dict)
 
-    @field_validator("test", mode="before")
+    @field_validator("test", "split", mode="before")
     @classmethod
-    def _without_removed(cls, test: object) -> object:
-        if test is None:
+    def _without_removed(cls, entries: object) -> object:
+        if entries is None:
             return {}
-        if not isinstance(test, dict):
-            return test
-        return {name: source for name, source in test.items() if source is not None}
+        if not isinstance(entries, dict):
+            return entries
+        return {name: entry for name, entry in entries.items() if entry is not None}
+
+    @model_validator(mode="after")
+    def _has_each_set_once(self) -> Self:
+        if self.valid is not None and VALID in self.split:
+            raise ValueError(
+                "data.valid and data.split.valid are both given; remove one of them (data.valid=null)"
+            )
+        if self.valid is None and VALID not in self.split:
+            raise ValueError(
+                "data.valid is missing; give a source, or a share of data.train (data.split.valid=0.05)"
+            )
+        if TRAIN in self.split:
+            raise ValueError("data.split.train is what the other shares leave; remove it")
+        if repeated := self.split.keys() & self.test.keys():
+            name = min(repeated)
+            raise ValueError(f"data.test.{name} and data.split.{name} are both given; rename one of them")
+        if (total := sum(self.split.values())) >= 1:
+            raise ValueError(f"data.split leaves no training data: its shares are {total:g} together")
+        return self
+
+    @property
+    def sets(self) -> DataSets:
+        """The data sets, with those that are parts of the training source."""
+        return data_sets(self.train, self.valid, self.test, self.split)
 
 
 class CustomLoss(CustomSection):

@@ -210,17 +210,18 @@ def flattened(tree: JsonMapping, prefix: str = "") -> JsonObject:
     return flat
 
 
+def _validation_data(settings: JsonMapping) -> str:
+    """Return the settings that determine the validation data."""
+    has_split = "data.split.valid" in settings
+    prefixes = ("data.train.", "data.split.valid") if has_split else ("data.valid.",)
+    return json.dumps({key: settings[key] for key in settings if key.startswith(prefixes)}, default=str)
+
+
 def _notes(runs: Sequence[TrainedRun]) -> list[str]:
     notes = []
     if len({run.task for run in runs}) > 1:
         notes.append("the runs have different tasks: their figures are of different things")
-    validated = {
-        json.dumps(
-            {key: value for key, value in run.settings.items() if key.startswith("data.valid.")}, default=str
-        )
-        for run in runs
-    }
-    if len(validated) > 1:
+    if len({_validation_data(run.settings) for run in runs}) > 1:
         notes.append("the runs were validated on different data")
     if len({tuple(run.tokenizers) for run in runs}) > 1 and any(
         PER_TOKEN & set(validation.metrics) for run in runs for validation in run.curve

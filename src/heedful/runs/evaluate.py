@@ -5,7 +5,7 @@ from copy import copy
 from functools import partial
 from pathlib import Path
 
-from heedful.data.sources import SourceConfig
+from heedful.data.lines import Source
 from heedful.errors import RequestError, nearest
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
@@ -31,7 +31,7 @@ def as_options(forms: Sequence[OwnData]) -> str:
     return " or ".join(_GIVEN[form] for form in forms)
 
 
-def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[str, SourceConfig]:
+def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[str, Source]:
     """Return the data sets to score by name: ``files`` if given, else a split; ``test`` is all test sets.
 
     Raises:
@@ -47,7 +47,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
             "an imported run has no data sets; "
             f"{as_options(run.task.info.data_forms)} evaluates it on your data"
         )
-    data = run.recipe.data
+    data = run.recipe.data.sets
     splits = {**data.test, "valid": data.valid, "train": data.train}
     if split == "test" and "test" not in data.test:
         if not data.test:
@@ -79,7 +79,7 @@ def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
 
 
 def evaluate(
-    run: Run, split: str, source: SourceConfig, options: EvaluationOptions = AS_THE_RECIPE_SAYS
+    run: Run, split: str, source: Source, options: EvaluationOptions = AS_THE_RECIPE_SAYS
 ) -> Evaluation:
     """Score the run on a data set.
 

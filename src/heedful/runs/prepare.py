@@ -7,8 +7,8 @@ from itertools import islice
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
-from heedful.data.images import with_images
-from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, open_source
+from heedful.data.images import LazyImage, with_images
+from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
@@ -25,7 +25,7 @@ MOST_TEST_ROWS = 20_000
 """Rows of a test set that are compared with the training rows, which takes a second."""
 
 
-def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[LocatedRow]:
+def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterator[LocatedRow]:
     """Yield the rows of a source, each with all columns that the recipe's task reads.
 
     Args:
@@ -50,6 +50,8 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
                     f"{row.location}: no column {column!r}; the row has the columns "
                     f"{', '.join(sorted(row.row))}"
                 )
+            if isinstance(row.row[column], LazyImage) and column not in columns.images:
+                raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
         yield with_images(_join_lists(row, columns), columns.images, root)
 
 
@@ -81,13 +83,13 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     old_report = read_json(folder.data_report) if folder.data_report.exists() else None
     if old_report is None:
         find_sources(sources_of(recipe.data), recipe.folder)
-    task = task_for(recipe)
+    task, sets = task_for(recipe), recipe.data.sets
     if task.Processor.files(folder)[-1].exists():
         task.load(folder)
     else:
         log(task.info.fitting_message if recipe.start is None else f"starting from {recipe.start.run}")
         with errors_named("data.train"):
-            task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
+            task.fit_processor(lambda: rows_of(recipe, sets.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []
@@ -95,7 +97,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     if all(path.exists() for path in prepared_files):
         if task.keeps_rows and distribution.is_first():  # only the first process validates
             digest = RowDigest()
-            valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
+            valid_rows = [r.row for r in digest.through(rows_of(recipe, sets.valid))]
             _check_digest("valid", digest, old_report)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return PreparedData(task, train, valid, valid_rows)
@@ -103,7 +105,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     reports: JsonObject = {}
     stores, longest = {}, None
     findings, digests = Findings(*_compared_columns(task.columns)), {}
-    for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
+    for part, source in (("valid", sets.valid), ("train", sets.train)):
         report, digest, training = task.new_report(), RowDigest(), part == "train"
         digests[part] = digest
         rows = digest.through(rows_of(recipe, source, training=training))
@@ -144,8 +146,8 @@ def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDige
     if len(columns.required) == 1:
         return
     others = {"data.valid": digests["valid"]}
-    for name, source in recipe.data.test.items():
-        if source.kind in OF_FILES - {"beside", "chain"} and not columns.images:
+    for name, source in recipe.data.sets.test.items():
+        if source.kind in OF_FILES - {"beside", "chain", "python"} and not columns.images:
             digest = others[f"data.test.{name}"] = RowDigest()
             with suppress(RequestError):
                 for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):

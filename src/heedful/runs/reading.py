@@ -27,7 +27,7 @@ from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, 
 from heedful.recipes.trees import OVERRIDES, Part, Presets, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
-from heedful.runs.required_files import source_from
+from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TaskConfig, task_class, task_for
 
@@ -162,8 +162,7 @@ def read_recipe(
 def _amount_of_data(recipe: RecipeInput, overrides: Overrides, entries: Sequence[SizeEntry]) -> Amount | None:
     """Return the amount of training data, or None if they cannot be read: a training reports that later."""
     tree = resolve_without_presets(recipe, overrides)
-    section = tree.find(("data", "train"))
-    source = None if section is None else source_from(section)
+    source = training_source_from(tree)
     if source is None:
         return None
     try:

@@ -9,6 +9,7 @@ from typing import Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from heedful.data.sources import SourceConfig, open_source
+from heedful.data.splitting import DataSets, DataSource, training_source
 from heedful.errors import RequestError
 from heedful.recipes.resolve import resolve_without_presets, root_of
 from heedful.recipes.trees import Tree
@@ -26,8 +27,9 @@ OF_FILES = {
     "segmented-folder",
     "beside",
     "chain",
+    "python",
 }
-"""Sources that check their files when they are opened, at no further cost until they are read."""
+"""Sources that check their files or function when they are opened, at no further cost until they are read."""
 
 _SOURCE: TypeAdapter[SourceConfig] = TypeAdapter(SourceConfig)
 
@@ -36,19 +38,11 @@ class DataSources(Protocol):
     """The section ``data`` of a recipe (`heedful.recipes.schema.DataConfig`)."""
 
     @property
-    def train(self) -> SourceConfig:
-        """Training data."""
-
-    @property
-    def valid(self) -> SourceConfig:
-        """Validation data."""
-
-    @property
-    def test(self) -> dict[str, SourceConfig]:
-        """Test sets."""
+    def sets(self) -> DataSets:
+        """Training, validation and test sets."""
 
 
-def find_sources(sources: Mapping[str, SourceConfig], root: Path) -> None:
+def find_sources(sources: Mapping[str, DataSource], root: Path) -> None:
     """Check that every file of some sources exists.
 
     Args:
@@ -85,10 +79,22 @@ def source_from(tree: Tree) -> SourceConfig | None:
     return None
 
 
-def sources_of(data: DataSources) -> dict[str, SourceConfig]:
-    """Return the sources of a recipe by their keys."""
-    tests = {f"data.test.{name}": source for name, source in data.test.items()}
-    return {"data.train": data.train, "data.valid": data.valid, **tests}
+def training_source_from(tree: Tree) -> DataSource | None:
+    """Return the source of the training rows of a recipe; None if it is not valid."""
+    section, shares = tree.find(("data", "train")), tree.find(("data", "split"))
+    source = None if section is None else source_from(section)
+    if source is None or shares is None or not isinstance(shares.data, dict):
+        return source
+    with suppress(ValidationError):
+        return training_source(source, {name: share for name, share in shares.data.items() if share})
+    return None
+
+
+def sources_of(data: DataSources) -> dict[str, DataSource]:
+    """Return the sources of a recipe by their keys; a part of the training source has the key of a set."""
+    sets = data.sets
+    tests = {f"data.test.{name}": source for name, source in sets.test.items()}
+    return {"data.train": sets.train, "data.valid": sets.valid, **tests}
 
 
 def _source_trees(tree: Tree) -> Iterator[tuple[str, Tree]]:

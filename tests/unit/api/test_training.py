@@ -111,7 +111,7 @@ def test_columns_with_other_names_are_mapped():
 @pytest.mark.parametrize("missing", [None, float("nan")])
 def test_a_missing_value_is_an_error_that_names_its_row(missing):
     held = HeldRows([{"text": "a"}, {"text": missing}], "train")
-    with pytest.raises(DataError, match=r"data\['train'\]:2: the value of 'text' is missing"):
+    with pytest.raises(DataError, match=r"data\['train'\]:2: field 'text' must be text, got .*; remove such"):
         list(open_source(MemorySource(name=held.name), None))
 
 
@@ -154,8 +154,8 @@ def test_without_validation_rows_a_tenth_of_the_training_rows_is_used(tmp_path):
     distinct = [{"text": f"{number} sugar", "label": "yes" if number % 2 else "no"} for number in range(300)]
     run = train(tmp_path / "run", {"train": distinct})
     report = json.loads(run.folder.data_report.read_text(encoding="utf-8"))
-    assert report["train"]["read"] + report["valid"]["read"] == 300
-    assert 15 <= report["valid"]["read"] <= 50
+    assert report["train"]["rows"] + report["valid"]["rows"] == 300
+    assert 15 <= report["valid"]["rows"] <= 50
 
 
 @pytest.mark.slow

@@ -92,6 +92,24 @@ def test_names_are_as_long_as_tells_them_apart(make):
     assert [run.name for run in found.runs] == ["x/one", "y/one", "y/two"]
 
 
+def test_validation_data_of_a_split_are_those_of_the_training_source(make):
+    def split(name, shares, paths="a.tsv"):
+        folder = make(name)
+        data = f"data: {{train: {{kind: tsv, paths: {paths}}}, valid: null, split: {shares}}}\n"
+        text = "".join(
+            data if line.startswith("data:") else line
+            for line in (folder / "recipe.yaml").read_text().splitlines(keepends=True)
+        )
+        (folder / "recipe.yaml").write_text(text)
+        return folder
+
+    one = split("a", "{valid: 0.1}")
+    assert compare([one, split("b", "{valid: 0.1, test: 0.2}")]).notes == []
+    for other in (split("c", "{valid: 0.2}"), split("d", "{valid: 0.1}", "b.tsv"), make("e")):
+        (note,) = compare([one, other]).notes
+        assert "validated on different data" in note
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [({"valid": "w.tsv"}, "validated on different data"), ({"vocabulary": "abc"}, "tokenizers differ")],

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 
-from heedful.data.lines import find, lines
-from heedful.data.sources import SourceConfig
+from heedful.data.lines import Source, find, lines
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import (
     STEPS,
@@ -117,7 +116,7 @@ class Evaluation(evaluation.Evaluation):
 def evaluate_alignments(
     run: Run,
     split: str,
-    source: SourceConfig,
+    source: Source,
     gold: str,
     *,
     first: int = 0,
