@@ -14,12 +14,13 @@ VERBS = {
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
-        "--column", "--out",
+        "--column", "--out", "--temperature", "--top-p", "--top-k",
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
         "--text", "--table", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
+        "--temperature", "--top-p", "--top-k",
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
@@ -27,6 +28,7 @@ VERBS = {
     "explain": {
         "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
         "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
+        "--temperature", "--top-p", "--top-k",
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},

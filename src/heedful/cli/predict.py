@@ -14,7 +14,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.inputs import Input, InputFormat, Source, text_of
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
-from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
+from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
 from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
@@ -154,18 +154,12 @@ def _image_paths(files: Sequence[str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class DecodingOptions:
+class DecodingOptions(DecodingChanges):
     """Options for decoding and for single tasks."""
 
     beam: Beam = None
     n_best: Annotated[
         int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --jsonl).")
-    ] = None
-    decoding: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Override a decoding setting, e.g. kind=sample; may be repeated."
-        ),
     ] = None
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Add attention over the source (requires --jsonl).")
@@ -220,7 +214,7 @@ class DecodingOptions:
     def predictor(self, run: "Run", precision: str) -> Predictor:
         """Return the predictor with these options."""
         self._check_task_options(run)
-        decoding = changed_decoding(run.recipe.decoding, self.decoding)
+        decoding = self.changed(run.recipe.decoding, self.beam)
         predictor = run.predictor(
             beam=self.beam,
             n_best=self.n_best,
