@@ -24,6 +24,7 @@ VERBS = {
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
+        "--plot", "--out",
     },
     "explain": {
         "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
