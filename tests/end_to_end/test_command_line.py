@@ -16,6 +16,7 @@ VERBS = {
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k",
     },
+    "score": {"run", "file", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
         "--text", "--table", "--folder", "--stride", "--precision",
@@ -41,6 +42,7 @@ VERBS = {
 REQUIRED = {
     "train": ["recipe"],
     "predict": ["run"],
+    "score": ["run"],
     "evaluate": ["run"],
     "describe": ["what"],
     "explain": ["run"],

@@ -65,8 +65,8 @@ class Inputs:
         is_single = len(self.files) == 1 and not os.path.isdir(self.files[0])
         return self.files[0] if is_single else None
 
-    def source(self, run: Path) -> Source:
-        """Open the source of the inputs; ``run`` is used in error messages.
+    def source(self, run: Path, verb: str = "predict") -> Source:
+        """Open the source of the inputs; ``run`` and ``verb`` are used in error messages.
 
         Raises:
             DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
@@ -81,7 +81,7 @@ class Inputs:
                 raise
             problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
             text = shlex.quote(file) if len(file) <= 60 else "TEXT"
-            remedy = f"echo {text} | heedful predict {shlex.quote(str(run))}"
+            remedy = f"echo {text} | heedful {verb} {shlex.quote(str(run))}"
             raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
 
     @property
@@ -302,7 +302,7 @@ def predict(
             if table is not None:
                 table.add(parsed_input.record, prediction)
             elif inputs.structured:
-                json_result(_answer_record(parsed_input, prediction, columns))
+                json_result(answer_record(parsed_input, prediction, columns))
             else:
                 result("" if plain.stream else one_line(prediction.text))
             n, failed = n + 1, failed + bool(prediction.error)
@@ -366,7 +366,7 @@ def _streamed(
         yield parsed_input, prediction
 
 
-def _answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
+def answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
     """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
 
     The task's ``columns`` also go under ``input`` if the input could not be read.
