@@ -104,6 +104,7 @@ SICK = {"text": "sentence_A", "pair": "sentence_B", "label": "relatedness_score"
 TAGGED = {"words": "source", "tags": "source_tags"}
 SMALL: Overrides = {"training.tokens_per_update": 2048}
 SMALL_LM: Overrides = {**SMALL, "model.d_model": 192, "model.n_layers": 4, "model.layer.mixer.n_heads": 6}
+SIZES = {"all": slice(None), "small": slice(1), "large": slice(1, None)}
 PAIRS: Overrides = {"task.pairs": True, "model.segments": 2}
 
 CASES: Mapping[str, Mapping[str, Case]] = {
@@ -218,11 +219,13 @@ def _curve(path: Path, spent: float, updates: int) -> Curve:
     return Curve(points, metric == "accuracy")
 
 
-def rows(kind: str, share: float, n_sizes: int) -> Iterator[list[str]]:
+def rows(kind: str, share: float, sizes: slice, names: Sequence[str]) -> Iterator[list[str]]:
     """Yield a row for each data set and size: metrics and times of all settings."""
     settings = settings_of(kind)
     for name, case in CASES[kind].items():
-        for size, n_updates in list(case.sizes.items())[:n_sizes]:
+        if names and name not in names:
+            continue
+        for size, n_updates in list(case.sizes.items())[sizes]:
             updates = max(int(n_updates * share), 10)
             curves = {}
             for label, setting in settings.items():
@@ -248,12 +251,14 @@ def main() -> None:
     )
     parser.add_argument("kinds", nargs="*", help="kinds of tasks; all by default")
     parser.add_argument("--updates", type=float, default=1.0, help="factor of the number of updates")
-    parser.add_argument("--sizes", type=int, default=2, help="1: only the smaller size of each data set")
+    parser.add_argument("--sizes", choices=SIZES, default="all", help="which size of each data set")
+    parser.add_argument("--data", nargs="*", default=[], metavar="NAME", help="only these data sets")
     arguments = parser.parse_args()
     print(describe())
     for kind in arguments.kinds or CASES:
         header = ["data", "rows", "updates", *settings_of(kind)]
-        print(f"\n{kind}\n\n{grid(header, list(rows(kind, arguments.updates, arguments.sizes)))}", flush=True)
+        lines = list(rows(kind, arguments.updates, SIZES[arguments.sizes], arguments.data))
+        print(f"\n{kind}\n\n{grid(header, lines)}", flush=True)
 
 
 if __name__ == "__main__":

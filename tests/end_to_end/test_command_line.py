@@ -14,19 +14,23 @@ VERBS = {
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
-        "--column", "--out",
+        "--column", "--out", "--temperature", "--top-p", "--top-k",
     },
+    "score": {"run", "file", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
         "--text", "--table", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
+        "--temperature", "--top-p", "--top-k",
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
+        "--plot", "--out",
     },
     "explain": {
         "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
         "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
+        "--temperature", "--top-p", "--top-k",
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
@@ -38,6 +42,7 @@ VERBS = {
 REQUIRED = {
     "train": ["recipe"],
     "predict": ["run"],
+    "score": ["run"],
     "evaluate": ["run"],
     "describe": ["what"],
     "explain": ["run"],

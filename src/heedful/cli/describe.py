@@ -1,16 +1,23 @@
 """The command ``heedful describe``."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from heedful.cli.options import Json
-from heedful.cli.output import json_result, log, result
-from heedful.errors import escaped
+from heedful.cli.output import check_out, json_result, log, result, terminal_width
+from heedful.errors import RequestError, escaped
 
 if TYPE_CHECKING:
     from heedful.model_summary.summary import ModelSummary
+    from heedful.runs.learning_rates import LearningRates
+
+IMAGES = (".svg", ".png")
+WIDEST = 80
+"""Maximum number of columns of a chart."""
 
 
 def describe(
@@ -37,9 +44,20 @@ def describe(
         "or length is given, else on random tokens.",
     ),
     device: str = typer.Option("auto", help="Device for --time: auto, cpu, cuda or cuda:N."),
+    plot: Literal["schedule"] = typer.Option(
+        None, help="Show this instead: schedule, the learning rate over the updates of a recipe or run."
+    ),
+    out: Path = typer.Option(None, metavar="FILE", help="Also draw the plot: .svg or .png."),
     as_json: Json = False,
 ) -> None:
     """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update."""
+    if plot is not None:
+        if time:
+            raise RequestError("--time: not supported with --plot; remove one of them")
+        _plot_schedule(what, overrides or [], out, as_json=as_json)
+        return
+    if out is not None:
+        raise RequestError("--out requires --plot schedule")
     from heedful.model_summary import summary
     from heedful.model_summary.described_model import Extent
 
@@ -90,3 +108,63 @@ def _show(summary: "ModelSummary") -> None:
     console.print(needs)
     for number, line in enumerate(timing(summary)):
         console.print(line if number else f"\n{line}", markup=False)
+
+
+def _plot_schedule(what: str, overrides: Sequence[str], out: Path | None, *, as_json: bool) -> None:
+    """Show the learning rate of a recipe or run over its updates, and draw it if requested.
+
+    Raises:
+        RequestError: ``what`` is only a model, or the file name is not that of an image.
+    """
+    check_out(out, IMAGES)
+    from heedful.model_summary.described_model import RequestedSizes, find_model
+    from heedful.runs.learning_rates import learning_rates
+
+    described = find_model(what, RequestedSizes(), overrides)
+    if described.recipe is None:
+        raise RequestError(f"{what}: --plot schedule needs a recipe or a run; a model has no schedule")
+    rates = learning_rates(described.name, described.recipe, described.model)
+    if out is not None:
+        _draw_schedule(rates, out)
+        log(f"wrote {out}")
+    if as_json:
+        json_result(rates.to_dict())
+        return
+    for line in _schedule_lines(rates):
+        result(line)
+
+
+def _schedule_lines(rates: "LearningRates") -> Iterator[str]:
+    """Yield the chart, its numbers, the groups if there are several, and the notes."""
+    from heedful.cli.charts import area_chart
+
+    updates, values = zip(*((point.update, point.rate) for point in rates.points), strict=True)
+    yield from area_chart(
+        updates, values, min(WIDEST, terminal_width()), "update", f"learning rate ({rates.kind})"
+    )
+    yield ""
+    numbers = {"first": rates.points[0], "peak": rates.peak, "last": rates.points[-1]}
+    for name, point in numbers.items():
+        yield f"{name:<6}{point.rate:<10.3g} at update {point.update:,}"
+    if len(rates.groups) > 1:
+        for group in rates.groups:
+            peak = group.share * rates.peak.rate
+            yield f"share {group.share:<10.3g} peak {peak:.3g}, of {group.parameters:,} parameters"
+    for note in rates.notes:
+        yield f"note: {note}"
+
+
+def _draw_schedule(rates: "LearningRates", out: Path) -> None:
+    """Draw the rate of each group over the updates."""
+    from heedful.explain.drawing.heat_map import save
+    from heedful.lab.drawing import Curves, curves_over, draw
+
+    lines = {
+        "" if len(rates.groups) == 1 else f"share {group.share:.3g}": [
+            group.share * point.rate for point in rates.points
+        ]
+        for group in rates.groups
+    }
+    updates = [point.update for point in rates.points]
+    title = escaped(f"{rates.name}: {rates.kind}")
+    save(draw(Curves(title, "update", "learning rate", curves_over(updates, lines))), out)

@@ -154,6 +154,7 @@ class AlignmentOptions:
         decoding_values = {
             "--beam": decoding.beam,
             "--decoding": decoding.decoding,
+            **{f"--{name.replace('_', '-')}": True for name in decoding.sampling},
             "--stride": extent.stride,
             "--evaluation": extent.evaluation,
             "--precision": decoding.precision != "auto",

@@ -12,7 +12,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Source
-from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
+from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
@@ -153,10 +153,9 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(DecodingChanges):
     """Options for decoding and for choosing one of the answers."""
 
-    decoding: DecodingOverrides = None
     alternative: Annotated[int, typer.Option(min=0, help="Rank of the answer to explain; 0 is the best.")] = 0
 
 
@@ -243,7 +242,7 @@ def _explain_first(
     first_input, *other_inputs = inputs.read(run)
     if other_inputs:
         log(f"heedful: explaining {1 + len(other_inputs):,} inputs")
-    decoding = changed_decoding(run.recipe.decoding, answer.decoding)
+    decoding = answer.changed(run.recipe.decoding)
     target = None if inputs.target is None else from_command_line(inputs.target)
     return run.explain(
         first_input,

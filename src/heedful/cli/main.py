@@ -26,6 +26,7 @@ from heedful.cli.options import expand_option_groups
 from heedful.cli.output import STANDARD_ERROR, OutputClosedError, log, open_streams
 from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
+from heedful.cli.score import score
 from heedful.cli.train import train
 from heedful.errors import HeedfulError
 from heedful.memory import keep_freed_memory
@@ -44,6 +45,7 @@ for name, verb, short_help in (
     ("demo", demo, "Train a small translator and show its attention."),
     ("train", train, None),
     ("predict", predict, "Predict with a run: one output per input."),
+    ("score", score, "Print the log-probability of given texts."),
     ("evaluate", evaluate, "Evaluate a run on test data."),
     ("explain", explain, "Show the attention of a run for an input, and other views."),
     ("describe", describe, None),

@@ -32,25 +32,89 @@ Precision = Annotated[
     str, typer.Option(help="Weight precision for decoding: auto (fp32), fp32, bf16 or int8.")
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
-DecodingOverrides = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @dataclass(frozen=True)
-class Decoding:
+class DecodingChanges:
+    """Options that change the decoding settings of a recipe.
+
+    ``--temperature``, ``--top-p`` and ``--top-k`` are short for ``--decoding kind=sample temperature=…``.
+    """
+
+    decoding: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Override a decoding setting, e.g. kind=sample; may be repeated."
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0, help="Sample with this temperature; 0 selects the most probable token."),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Sample from the most probable tokens with this total probability."),
+    ] = None
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = (
+        None
+    )
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The given settings of sampling, by their keys in ``decoding``."""
+        values = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k")}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def changed(
+        self, recipe_decoding: "DecodingConfig | None", beam: int | None = None
+    ) -> "DecodingConfig | None":
+        """Return the recipe's decoding settings with the overrides applied.
+
+        Args:
+            recipe_decoding: the settings of the recipe; None: the run generates no text.
+            beam: the beam size of the request, if any; only checked here.
+
+        Raises:
+            RequestError: the run generates no text, or sampling is combined with a search.
+        """
+        from heedful.errors import RequestError
+
+        overrides = list(self.decoding or ())
+        if not self.sampling:
+            return changed_decoding(recipe_decoding, overrides)
+        name, value = next(iter(self.sampling.items()))
+        option = f"--{name.replace('_', '-')}"
+        if recipe_decoding is None:
+            raise RequestError(f"{option} {value:g}: not supported, since this run generates no text")
+        if beam is not None:
+            raise RequestError(f"{option} and --beam exclude each other: sampling has no beam; remove one")
+        kind = _kind(overrides)
+        if kind not in (None, "sample"):
+            raise RequestError(f"{option} and --decoding kind={kind} exclude each other; remove one")
+        settings = [f"{name}={value}" for name, value in self.sampling.items()]
+        return changed_decoding(recipe_decoding, ["kind=sample", *overrides, *settings])
+
+
+@dataclass(frozen=True)
+class Decoding(DecodingChanges):
     """Options for decoding."""
 
     beam: Beam = None
-    decoding: DecodingOverrides = None
     precision: Precision = "auto"
 
     def settings(self, recipe_decoding: "DecodingConfig | None") -> "DecodingConfig | None":
         """Return the recipe's decoding settings `recipe_decoding` with the overrides applied."""
         from heedful.runs.run import with_beam
 
-        return with_beam(changed_decoding(recipe_decoding, self.decoding), self.beam, None)
+        return with_beam(self.changed(recipe_decoding, self.beam), self.beam, None)
+
+
+def _kind(overrides: list[str]) -> object:
+    """Return the kind of decoding that overrides select, or None."""
+    from heedful.recipes.resolve import overrides_tree
+
+    return overrides_tree(overrides).data.get("kind")
 
 
 def from_command_line(text: str) -> str:

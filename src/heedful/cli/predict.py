@@ -14,7 +14,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.inputs import Input, InputFormat, Source, text_of
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
-from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
+from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
 from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
@@ -65,8 +65,8 @@ class Inputs:
         is_single = len(self.files) == 1 and not os.path.isdir(self.files[0])
         return self.files[0] if is_single else None
 
-    def source(self, run: Path) -> Source:
-        """Open the source of the inputs; ``run`` is used in error messages.
+    def source(self, run: Path, verb: str = "predict") -> Source:
+        """Open the source of the inputs; ``run`` and ``verb`` are used in error messages.
 
         Raises:
             DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
@@ -81,7 +81,7 @@ class Inputs:
                 raise
             problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
             text = shlex.quote(file) if len(file) <= 60 else "TEXT"
-            remedy = f"echo {text} | heedful predict {shlex.quote(str(run))}"
+            remedy = f"echo {text} | heedful {verb} {shlex.quote(str(run))}"
             raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
 
     @property
@@ -154,18 +154,12 @@ def _image_paths(files: Sequence[str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class DecodingOptions:
+class DecodingOptions(DecodingChanges):
     """Options for decoding and for single tasks."""
 
     beam: Beam = None
     n_best: Annotated[
         int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --jsonl).")
-    ] = None
-    decoding: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Override a decoding setting, e.g. kind=sample; may be repeated."
-        ),
     ] = None
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Add attention over the source (requires --jsonl).")
@@ -220,7 +214,7 @@ class DecodingOptions:
     def predictor(self, run: "Run", precision: str) -> Predictor:
         """Return the predictor with these options."""
         self._check_task_options(run)
-        decoding = changed_decoding(run.recipe.decoding, self.decoding)
+        decoding = self.changed(run.recipe.decoding, self.beam)
         predictor = run.predictor(
             beam=self.beam,
             n_best=self.n_best,
@@ -308,7 +302,7 @@ def predict(
             if table is not None:
                 table.add(parsed_input.record, prediction)
             elif inputs.structured:
-                json_result(_answer_record(parsed_input, prediction, columns))
+                json_result(answer_record(parsed_input, prediction, columns))
             else:
                 result("" if plain.stream else one_line(prediction.text))
             n, failed = n + 1, failed + bool(prediction.error)
@@ -372,7 +366,7 @@ def _streamed(
         yield parsed_input, prediction
 
 
-def _answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
+def answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
     """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
 
     The task's ``columns`` also go under ``input`` if the input could not be read.

@@ -29,6 +29,7 @@ from heedful.tasks.generation.streaming import Pieces, Streaming
 from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
+from heedful.tasks.text_scoring import TextScoring
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping, JsonObject
@@ -185,6 +186,36 @@ class Run:
         predictor = streaming(self.predictor(**options), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
+    def score(self, inputs: Iterable[TaskInput], *, progress: Progress = lambda n: None) -> list[Prediction]:
+        """Return the log-probability of each token of given texts; as many predictions as inputs, in order.
+
+        | task | input | the probability of a token is given |
+        |---|---|---|
+        | language modelling | text | the tokens before it; of the first one, the end of another document |
+        | translation, summarisation | (source, target) | the source and the tokens before it |
+        | captioning | (image, caption) | the image and the tokens before it |
+        | masked language modelling | text | all other tokens, while it alone is masked |
+
+        In the first three, the end token is scored too: ``log_probs`` has one more value than ``tokens``. The
+        last is the pseudo-log-likelihood of Salazar et al. 2020, which takes a pass over the text for each
+        token. ``score`` is the sum of ``log_probs``, in nats.
+
+        A text longer than the context of a (masked) language model is read in windows that do not overlap,
+        as `evaluate` does, so that the first tokens of a window have few tokens before them. Sources are
+        truncated as by `predict`, with a note.
+
+        Args:
+            inputs: as in the table; images as of `predict`.
+            progress: called with the number of inputs just scored.
+
+        Raises:
+            RequestError: the task gives texts no probability, or an input has the wrong type. For an image
+                that cannot be read, and a target that is too long for the model, the prediction has an
+                ``error`` instead.
+        """
+        task = text_scoring(self.task)
+        return task.score(self.model, scored_inputs_of(task.scored, inputs), progress)
+
     def inference(self, precision: str = "auto") -> Inference:
         """Return the model prepared for decoding, which is kept for further calls.
 
@@ -270,6 +301,26 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
         for number, task_input in enumerate(inputs, 1):
             expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
             _check(task_input, expected, f"input {number}", words=columns.input_lists)
+    return inputs
+
+
+def scored_inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
+    """Return the inputs of `Run.score` after checking that they have the parts ``columns.inputs``.
+
+    Images are not checked here; if one cannot be read, its prediction has an error.
+
+    Raises:
+        RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
+    """
+    inputs = inputs_of(columns, iterable)
+    if not columns.images:
+        return inputs
+    *_, name = columns.inputs
+    for number, pair in enumerate(inputs, 1):
+        if not isinstance(pair, list | tuple) or len(pair) != len(columns.inputs):
+            expected = f"a tuple ({', '.join(columns.inputs)})"
+            raise RequestError(f"input {number}: expected {expected}, got {_describe(pair)}")
+        _check_text(pair[-1], f"input {number}: {name}", "a text")
     return inputs
 
 
@@ -375,6 +426,19 @@ def streaming(predictor: Predictor, task: str) -> Streaming:
         raise RequestError(f"the task {task} does not support streaming")
     check_streaming(predictor.decoding)
     return predictor
+
+
+def text_scoring(task: Task) -> TextScoring:
+    """Return the task as one that scores given texts.
+
+    Raises:
+        RequestError: its model gives texts no probability.
+    """
+    if not isinstance(task, TextScoring):
+        raise RequestError(
+            f"the task {task.recipe.task.kind} does not score texts: its model predicts no tokens"
+        )
+    return task
 
 
 class _Decoding(Config):

@@ -18,6 +18,7 @@ from heedful.errors import RequestError
 from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
+from heedful.runs.learning_rates import schedule_of
 from heedful.runs.memory_budget import REMEDY, TOO_LARGE, check_model, rehearse, require_memory, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
@@ -33,7 +34,7 @@ from heedful.training.fast_paths import choose_compile, choose_precision, choose
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import Schedule, build_schedule, is_better
+from heedful.training.schedules import is_better
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
@@ -123,7 +124,7 @@ def _set_up(
     for note in task.data_notes(prepared):
         log(note)
     module, data = build_module(task, device, None if has_weights else log), task.training_data(prepared)
-    schedule = _schedule(recipe)
+    schedule = schedule_of(recipe)
     n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
@@ -255,15 +256,6 @@ def _threads(n: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(n_before)
-
-
-def _schedule(recipe: Recipe) -> Schedule:
-    return build_schedule(
-        recipe.schedule,
-        d_model=getattr(recipe.model, "d_model", None) or recipe.model.d_hidden,
-        max_updates=recipe.training.max_updates,
-        direction=recipe.training.direction,
-    )
 
 
 def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:

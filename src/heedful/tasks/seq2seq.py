@@ -39,6 +39,8 @@ from heedful.tasks.model_input import (
     text_axis,
 )
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.task_info import Columns
+from heedful.tasks.text_scoring import TextScoring
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import Lowercase
 from heedful.text.specials import SPECIALS
@@ -156,7 +158,7 @@ class Seq2SeqRecipe(schema.Recipe):
 # The task -----------------------------------------------------------------------------------------------
 
 
-class Seq2SeqTask(Task):
+class Seq2SeqTask(Task, TextScoring):
     """A task that generates one text for one source, and is scored against references."""
 
     recipe: Seq2SeqRecipe
@@ -219,6 +221,11 @@ class Seq2SeqTask(Task):
         if not self.recipe.evaluation.forcing_gap:
             return []
         return reference_forcing_gap(model, self.recipe.sequence_format, get_sources, references)
+
+    @property
+    def scored(self) -> Columns:
+        """Source and target."""
+        return replace(self.columns, inputs=self.sides, optional_inputs=())
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Return loss and perplexity of the targets."""

@@ -36,6 +36,7 @@ from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
+from heedful.tasks.generation.target_scores import score_translations
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.tasks.inputs.texts import join_notes, synthetic_ids, unknown_notes
@@ -50,7 +51,7 @@ from heedful.tasks.metrics.translation import (
     translation_scores,
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
 from heedful.tasks.pretrained import WarmStart, fill_vectors, start_tokenizer
 from heedful.tasks.seq2seq import (
     Augmenter,
@@ -419,6 +420,11 @@ class Translation(Seq2SeqTask):
             max_source=recipe.max_source,
             inference=inference,
         )
+
+    def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
+        """Score targets given their sources, which are truncated as by `predict`."""
+        sequence_format, longest = self.recipe.sequence_format, self.recipe.max_source
+        return score_translations(model, self.processor, sequence_format, longest, inputs, progress)
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]

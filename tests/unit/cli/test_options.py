@@ -7,8 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from heedful.cli.main import app
 from heedful.cli.options import Beam, Decoding, Device, Json, changed_decoding, expand_option_groups
-from heedful.decoding.config import BeamConfig, GreedyConfig
+from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from heedful.errors import RequestError
 
 
@@ -69,3 +70,49 @@ def test_decoding_overrides_the_recipe():
     assert changed_decoding(None, None) is None
     with pytest.raises(RequestError, match="--decoding a=1: not supported, since this run generates no text"):
         changed_decoding(None, ["a=1"])
+
+
+SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 3}
+
+
+@pytest.mark.parametrize("own", [GreedyConfig(), BeamConfig(beam=7), SampleConfig()])
+@pytest.mark.parametrize("name", SAMPLING)
+def test_options_of_sampling_are_short_for_overrides(own, name):
+    value = SAMPLING[name]
+    expected = changed_decoding(own, ["kind=sample", f"{name}={value}"])
+    assert Decoding(**{name: value}).settings(own) == expected
+    assert getattr(expected, name) == value
+
+
+def test_zero_is_a_temperature():
+    assert Decoding(temperature=0.0).settings(GreedyConfig()) == SampleConfig(temperature=0)
+
+
+def test_other_settings_of_a_recipe_that_samples_are_kept():
+    own = SampleConfig(min_p=0.1, seed=5, top_k=9, n=2)
+    assert Decoding(temperature=0.5).settings(own) == own.model_copy(update={"temperature": 0.5})
+    changed = Decoding(top_k=4, decoding=["seed=6"]).settings(own)
+    assert changed == own.model_copy(update={"top_k": 4, "seed": 6})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.0, "beam": 1}, "--temperature and --beam exclude each other"),
+        ({"top_p": 0.5, "beam": 4}, "--top-p and --beam exclude each other"),
+        ({"top_k": 2, "decoding": ["kind=greedy"]}, "--top-k and --decoding kind=greedy exclude each other"),
+    ],
+)
+def test_sampling_and_searching_exclude_each_other(options, message):
+    with pytest.raises(RequestError, match=message):
+        Decoding(**options).settings(BeamConfig())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["predict", "evaluate", "explain"])
+def test_a_run_that_generates_no_text_does_not_sample(letters, tmp_path, verb):
+    (tmp_path / "lines.txt").write_text("a\n", "utf-8")
+    rest = {"predict": [str(tmp_path / "lines.txt")], "evaluate": ["--split", "valid"], "explain": ["a"]}
+    command = [verb, str(letters), *rest[verb], "--device", "cpu", "--top-k", "3"]
+    with pytest.raises(RequestError, match="--top-k 3: not supported, since this run generates no text"):
+        CliRunner().invoke(app, command, catch_exceptions=False)

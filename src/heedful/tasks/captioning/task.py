@@ -32,6 +32,7 @@ from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
+from heedful.tasks.generation.target_scores import score_captions
 from heedful.tasks.generation.text_generation import Captioner
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.processor import TaskProcessor
@@ -45,7 +46,7 @@ from heedful.tasks.metrics.translation import (
     translation_scores,
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
 from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
@@ -275,6 +276,11 @@ class Captioning(Seq2SeqTask):
         return Captioner(
             model, self.processor.caption, decoding, sequence_format, options, inference=inference
         )
+
+    def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
+        """Score captions given their images."""
+        caption, sequence_format = self.processor.caption, self.recipe.sequence_format
+        return score_captions(model, caption, sequence_format, inputs, progress)
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]

@@ -90,6 +90,22 @@ def reference_forcing_gap(
     return forcing_gap(forced, free, references.tokenizer.fingerprint[:12])
 
 
+def reference_log_probs(
+    model: Model, sequence_format: SequenceFormat, get_sources: GetSources, references: EncodedTexts
+) -> dict[int, list[float]]:
+    """Return the log-probabilities of the tokens of each reference and of its end token, by its index.
+
+    The arguments, and which references are left out, are those of `reference_likelihood`.
+    """
+    device, log_probs = next(model.parameters()).device, {}
+    with torch.inference_mode():
+        for group in _groups(sequence_format, get_sources, references):
+            batch = sequence_format.collate_scored(group.sources, group.targets)
+            for i, score in zip(group.indices, score_targets(model, batch.to(device)), strict=True):
+                log_probs[i] = score.log_probs.double().tolist()
+    return log_probs
+
+
 class _Group(NamedTuple):
     """References that are scored in one pass, with their sources."""
 

@@ -37,15 +37,23 @@ from heedful.tasks.evaluation import (
     perplexity,
 )
 from heedful.tasks.generation.generator import score_targets
-from heedful.tasks.inputs.texts import counted_notes
+from heedful.tasks.inputs.texts import counted_notes, group_by_length
 from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import (
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    Progress,
+    TaskInput,
+    as_text,
+)
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
 from heedful.tasks.task_info import Columns, TaskInfo
+from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.specials import SPECIALS
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
@@ -147,7 +155,7 @@ class LanguageModellingRecipe(RunningTextRecipe):
 # The task -----------------------------------------------------------------------------------------------
 
 
-class LanguageModelling(RunningTextTask):
+class LanguageModelling(RunningTextTask, TextScoring):
     """Predict the next token of running text, and continue prompts."""
 
     Recipe = LanguageModellingRecipe
@@ -206,6 +214,21 @@ class LanguageModelling(RunningTextTask):
             limits=self.recipe.completion.limits,
             inference=inference,
         )
+
+    @property
+    def scored(self) -> Columns:
+        """A text."""
+        return Columns((TEXT,), (TEXT,))
+
+    def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
+        """Score texts as documents: the first token is given the end token, which is also scored at the end.
+
+        A document of more tokens than the context is read in windows that do not overlap, as by `evaluate`.
+        """
+        tokenizer, texts = self.processor.text, [as_text(task_input) for task_input in inputs]
+        encoded = tokenizer.encode_batch(texts)
+        log_probs = score_documents(model, encoded, self.recipe.model.context, progress)
+        return [scored_prediction(tokenizer, *row) for row in zip(texts, encoded, log_probs, strict=True)]
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -337,6 +360,37 @@ def score_stream(model: Model, ids: NDArray[np.int64], context: int, stride: int
             log_probs = target_scores.log_probs[span.scored - span.begin :]
             scores[span.scored : span.end] = log_probs.double().cpu().numpy()
     return scores
+
+
+@torch.inference_mode()
+def score_documents(
+    model: Model, documents: Sequence[Sequence[int]], context: int, progress: Progress
+) -> list[list[float]]:
+    """Return the log-probability of each token of each document, and of the end token after it.
+
+    Short documents are read together; each longer one is a stream of its own (`score_stream`).
+
+    Args:
+        model: a language model.
+        documents: ids without the end token.
+        context: the most tokens that the model reads.
+        progress: called with the number of documents just scored.
+    """
+    device = next(model.parameters()).device
+    log_probs: list[list[float]] = [[] for _ in documents]
+    short = {i: len(ids) + 1 for i, ids in enumerate(documents) if len(ids) < context}
+    for group in group_by_length(short, TOKENS):
+        texts = [documents[i] for i in group]
+        batch = Batch.teacher_forced(None, texts, start=SPECIALS.end, end=SPECIALS.end)
+        for i, scores in zip(group, score_targets(model, batch.to(device)), strict=True):
+            log_probs[i] = scores.log_probs.double().tolist()
+        progress(len(group))
+    for i, ids in enumerate(documents):
+        if i not in short:
+            stream = np.array([*ids, SPECIALS.end], dtype=np.int64)
+            log_probs[i] = score_stream(model, stream, context, context).tolist()
+            progress(1)
+    return log_probs
 
 
 def window_batches(

@@ -47,6 +47,7 @@ from heedful.tasks.masked_language_modelling.masking import (
     input_tokens,
     word_beginnings,
 )
+from heedful.tasks.masked_language_modelling.pseudo_likelihood import pseudo_log_probs
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import (
     INPUT,
@@ -57,9 +58,18 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, TaskPredictor
+from heedful.tasks.prediction import (
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    Progress,
+    TaskInput,
+    TaskPredictor,
+    as_text,
+)
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
 from heedful.tasks.task_info import Columns, TaskInfo
+from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
@@ -152,7 +162,7 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
 # The task -----------------------------------------------------------------------------------------------
 
 
-class MaskedLanguageModelling(RunningTextTask):
+class MaskedLanguageModelling(RunningTextTask, TextScoring):
     """Predict hidden tokens of running text, and fill masks."""
 
     Recipe = MaskedLanguageModellingRecipe
@@ -249,6 +259,21 @@ class MaskedLanguageModelling(RunningTextTask):
     def _filler(self, model: Model, options: PredictOptions = DEFAULT_OPTIONS) -> MaskFiller:
         longest = self.recipe.model.max_length
         return MaskFiller(model, self.processor.text, longest=longest, options=options)
+
+    @property
+    def scored(self) -> Columns:
+        """A text."""
+        return Columns((TEXT,), (TEXT,))
+
+    def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
+        """Return the pseudo-log-likelihood of texts (`pseudo_log_probs`); the class token is before each."""
+        tokenizer, predictions = self.processor.text, []
+        for text in map(as_text, inputs):
+            ids = tokenizer.encode(text)
+            (log_probs,) = pseudo_log_probs(model, [ids], self.recipe.model.max_length)
+            predictions.append(scored_prediction(tokenizer, text, ids, log_probs))
+            progress(1)
+        return predictions
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]

@@ -1,0 +1,70 @@
+"""The command ``heedful score``."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli import options
+from heedful.cli.inputs import Input, InputFormat, Source
+from heedful.cli.options import Device
+from heedful.cli.output import json_result, result
+from heedful.cli.predict import Inputs, NoteLog, answer_record
+from heedful.cli.tables import table_inputs
+from heedful.errors import RequestError, WorkError
+from heedful.tasks.prediction import Prediction
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+    from heedful.tasks.task_info import Columns
+
+Whole = Annotated[bool, typer.Option("--whole", help="Read FILE as a single text, including line breaks.")]
+
+
+def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device = "auto") -> None:
+    """Print the log-probability (natural logarithm) of given texts: one number per input, in order.
+
+    An input is a text; for translators and captioners a source (or path) and a text, separated by a tab. JSON
+    lines also have the log-probability of each token. Invalid inputs get an empty output; the exit status is
+    then 1.
+    """
+    if whole and (inputs.structured or inputs.is_parquet or inputs.is_table):
+        raise RequestError("--whole requires a plain text file; remove it")
+    if inputs.only_file is None:
+        raise RequestError("expected one FILE of texts to score")
+    source = inputs.source(run, "score")
+    from heedful.runs.run import load, text_scoring
+
+    loaded_run = load(run, device=device)
+    columns = text_scoring(loaded_run.task).scored
+    parsed = _parsed(source.as_one_line() if whole else source, loaded_run, inputs, columns)
+    n, failed, notes = 0, 0, NoteLog()
+    for parsed_input, prediction in _scored(loaded_run, source.blocks(parsed), columns):
+        if inputs.structured:
+            json_result(answer_record(parsed_input, prediction, {*columns.inputs, *columns.required}))
+        else:
+            result("" if prediction.error else f"{prediction.score:.4f}")
+        n, failed = n + 1, failed + bool(prediction.error)
+        notes.add(prediction, str(parsed_input.values.get(columns.inputs[-1], "")))
+    notes.summarize()
+    if failed:
+        raise WorkError(f"{failed} of {n} inputs could not be scored")
+
+
+def _parsed(source: Source, run: "Run", inputs: Inputs, columns: "Columns") -> Iterator[Input]:
+    """Yield the inputs of the file."""
+    input_format = InputFormat.by(run, inputs.column or (), columns)
+    if inputs.is_table:
+        return table_inputs(inputs.files[0], input_format, run.recipe.data.train)
+    return input_format.read(source, structured=inputs.structured or inputs.is_parquet)
+
+
+def _scored(
+    run: "Run", blocks: Iterator[Sequence[Input]], columns: "Columns"
+) -> Iterator[tuple[Input, Prediction]]:
+    """Yield each input with its score, or with the error of an invalid input, block by block."""
+    for block in blocks:
+        valid = [columns.input_of(parsed.values) for parsed in block if not parsed.error]
+        predictions = iter(run.score(valid))
+        for parsed in block:
+            yield parsed, Prediction("", error=parsed.error) if parsed.error else next(predictions)
