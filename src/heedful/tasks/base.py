@@ -340,39 +340,6 @@ class Task(ABC):
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
 
-    def text_in(self, task_input: TaskInput) -> str:
-        """Return an input if it is a text; for `model_input`.
-
-        Raises:
-            RequestError: if it is not.
-        """
-        if not isinstance(task_input, str):
-            raise RequestError(
-                f"the input of task {self.recipe.task.kind} must be a text, got {_form_of(task_input)}"
-            )
-        return task_input
-
-    def texts_in(self, task_input: TaskInput) -> list[str]:
-        """Return the text in an input, or the texts that are read together, as a list; for `model_input`.
-
-        Raises:
-            RequestError: if the input is not texts, or their number is different.
-        """
-        keys = self.columns.inputs
-        if not isinstance(task_input, str):
-            keys += self.columns.optional_inputs
-        if len(keys) == 1:
-            return [self.text_in(task_input)]
-        texts: list[str] = []
-        if isinstance(task_input, Sequence) and not isinstance(task_input, str | bytes):
-            texts = list(task_input)
-        if len(texts) != len(keys) or not all(isinstance(text, str) for text in texts):
-            raise RequestError(
-                f"the input of task {self.recipe.task.kind} must be {len(keys)} texts ({', '.join(keys)}), "
-                f"got {_form_of(task_input)}; separate them by a tab, or pass a pair"
-            )
-        return texts
-
     # Evaluation --------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -468,14 +435,6 @@ class Task(ABC):
 def metric_name(score: Score) -> str:
     """Return the name of a score as ``training.metric`` has it: "macro F1" is ``macro-f1``."""
     return score.name.lower().replace(" ", "-")
-
-
-def _form_of(task_input: TaskInput) -> str:
-    """Describe an input in messages."""
-    texts = [task_input] if isinstance(task_input, str) else task_input
-    if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
-        return "one text" if len(texts) == 1 else f"{len(texts)} texts"
-    return f"a {type(task_input).__name__}"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from heedful.tasks.inputs.texts import (
     text_columns,
     truncate,
 )
-from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
+from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis, texts_in
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
 from heedful.tasks.pretrained import WarmStart, fill_vectors, load_or_train_tokenizer
 from heedful.tasks.task_info import Columns
@@ -269,7 +269,11 @@ class TextTask(Task):
 
     def text_input(self, task_input: TaskInput) -> tuple[Batch, dict[str, Axis]]:
         """Encode a text or pair as in training, for `model_input`; return the batch and its axis by name."""
-        tokenizer, texts, template = self.processor.text, self.texts_in(task_input), self.recipe.template
+        tokenizer, texts, template = (
+            self.processor.text,
+            texts_in(task_input, self.columns, self.recipe.task.kind),
+            self.recipe.template,
+        )
         ids = tokenizer.encode_batch(texts)
         refuse_empty(*ids)
         batch = template([truncate(ids, self.recipe.model.longest, template)])

@@ -49,7 +49,7 @@ from heedful.tasks.metrics.translation import (
     tokenised_bleu,
     translation_scores,
 )
-from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
+from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis, text_in
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import WarmStart, fill_vectors, start_tokenizer
 from heedful.tasks.seq2seq import (
@@ -424,7 +424,7 @@ class Translation(Seq2SeqTask):
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a source text and its target, as two axes or as one text."""
-        recipe, tokenizers, text = self.recipe, self.processor, self.text_in(task_input)
+        recipe, tokenizers, text = self.recipe, self.processor, text_in(task_input, self.recipe.task.kind)
         source_ids = tokenizers.source.encode(text)
         source = source_ids[: recipe.max_source]
         refuse_empty(source)

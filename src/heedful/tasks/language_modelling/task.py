@@ -42,7 +42,7 @@ from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
+from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input, text_in
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -215,7 +215,11 @@ class LanguageModelling(RunningTextTask):
         After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
         the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
         """
-        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(task_input)
+        tokenizer, context, text = (
+            self.processor.text,
+            self.recipe.model.context,
+            text_in(task_input, self.recipe.task.kind),
+        )
         prompt = tokenizer.encode(text) or [SPECIALS.end]
         remaining = context - len(prompt)
         if remaining < 1:

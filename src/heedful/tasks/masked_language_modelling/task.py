@@ -56,6 +56,7 @@ from heedful.tasks.model_input import (
     ids_in,
     refuse_empty,
     text_axis,
+    texts_in,
 )
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, TaskPredictor
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
@@ -256,7 +257,7 @@ class MaskedLanguageModelling(RunningTextTask):
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
-        masked = self._filler(model).masked(self.texts_in(task_input))
+        masked = self._filler(model).masked(texts_in(task_input, self.columns, self.recipe.task.kind))
         refuse_empty(*masked.texts)
         answer = predict()
         inputs = input_tokens([masked])
