@@ -21,6 +21,7 @@ VERBS = {
         "--text", "--table", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
     },
+    "embed": {"run", "file", "--jsonl", "--column", "--pooling", "--device", "--out"},
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
     },
@@ -39,6 +40,7 @@ REQUIRED = {
     "train": ["recipe"],
     "predict": ["run"],
     "evaluate": ["run"],
+    "embed": ["run"],
     "describe": ["what"],
     "explain": ["run"],
     "recipes": [],

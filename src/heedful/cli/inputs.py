@@ -20,6 +20,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from heedful.data.lines import Location
     from heedful.runs.run import Run
+    from heedful.tasks.task_info import Columns
 
 BLOCK = 2048
 """Maximum number of inputs that are read, sorted by length and answered together."""
@@ -216,19 +217,20 @@ class InputFormat:
     recipe_names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, run: "Run", chosen: Sequence[str] = ()) -> "InputFormat":
+    def by(cls, run: "Run", chosen: Sequence[str] = (), columns: "Columns | None" = None) -> "InputFormat":
         """Return the input format of a run.
 
         Args:
             run: the run.
             chosen: fields that the user names: ``KEY=NAME``, or ``NAME`` for the next key.
+            columns: the columns of an input; by default those of predictions.
 
         Raises:
             RequestError: there are more names than keys.
         """
         from heedful.data.sources import field_names
 
-        columns = run.task.columns
+        columns = columns or run.task.columns
         keys = (*columns.inputs, *columns.optional_inputs)
         names: dict[str, str] = {}
         for text in chosen:

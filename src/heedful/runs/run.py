@@ -1,13 +1,16 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import index
 from pathlib import Path
 from threading import Lock
 from typing import Any, SupportsIndex, TypedDict, Unpack
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder
@@ -15,7 +18,7 @@ from heedful.artifacts.weights import load_tensors, load_weights
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.engine.choosing import Inference
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import DamagedError, DataError, RequestError
 from heedful.files import is_unicode
 from heedful.memory import memory_errors_as
 from heedful.models.base import Model
@@ -25,6 +28,7 @@ from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import saved_recipe
 from heedful.tasks.base import Task
+from heedful.tasks.embedding import BATCH_TOKENS, Embedding, embed, hidden_states
 from heedful.tasks.generation.streaming import Pieces, Streaming
 from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
@@ -35,6 +39,9 @@ from heedful.typing import JsonMapping, JsonObject
 
 _preparing = Lock()
 """Held while an `Inference` is prepared: one thread prepares it for all."""
+
+TEXTS_AT_ONCE, IMAGES_AT_ONCE = 1 << 14, 64
+"""Number of inputs that `Run.embed` reads and sorts by length at a time."""
 
 _is_used = False
 """Whether this process has created a run."""
@@ -184,6 +191,81 @@ class Run:
         (text,) = inputs_of(self.task.columns, [text])
         predictor = streaming(self.predictor(**options), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
+
+    def embed(
+        self,
+        inputs: Iterable[TaskInput],
+        *,
+        pooling: str | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress = lambda n: None,
+    ) -> NDArray[np.float32]:
+        """Compute a vector of each input, an embedding: ``[n, d]``, in order; ``[0, d]`` of no inputs.
+
+        A vector is pooled from the last hidden states; those of an encoder-decoder are its encoder's. By
+        default, the pooling is the model's own if it was trained (for classes, numbers, sentence embeddings
+        and classes of images), otherwise the mean over all tokens (tagging, question answering, segmentation,
+        masked and other language models, translation, summarisation, captioning). See
+        `heedful.tasks.embedding`.
+
+        Args:
+            inputs: texts, or images as of `predict`. For a task that reads pairs of texts, a text, or a tuple
+                of both, which are read together. Long texts are truncated as in `predict`, with a warning: a
+                language model reads the last tokens of a text, other models the first.
+            pooling: ``mean``, ``first``, ``last`` or ``max``, over all tokens of the input, including special
+                tokens; ``first`` is not available for language models, nor ``first`` and ``last`` for images.
+            batch_tokens: maximum number of tokens of a batch, with padding.
+            progress: called with the number of inputs that were just embedded.
+
+        Raises:
+            RequestError: the task does not support embeddings or the model not this pooling, or an input has
+                the wrong type.
+            DataError: an image cannot be read.
+        """
+        embeddings = self.embeddings(inputs, pooling=pooling, batch_tokens=batch_tokens, progress=progress)
+        if errors := [embedding.error for embedding in embeddings if embedding.error]:
+            raise DataError(errors[0])
+        if truncated := [number for number, embedding in enumerate(embeddings, 1) if embedding.cut]:
+            first = embeddings[truncated[0] - 1].note
+            warnings.warn(
+                f"{len(truncated)} of {len(embeddings)} inputs were truncated; the first is input "
+                f"{truncated[0]}: {first}",
+                stacklevel=2,
+            )
+        if not embeddings:
+            return np.zeros((0, self.embedding_width), dtype=np.float32)
+        return np.stack([embedding.vector for embedding in embeddings if embedding.vector is not None])
+
+    def embeddings(
+        self,
+        inputs: Iterable[TaskInput],
+        *,
+        pooling: str | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress = lambda n: None,
+    ) -> list[Embedding]:
+        """Compute the vector of each input, with notes and errors; the arguments are those of `embed`.
+
+        Raises:
+            RequestError: as of `embed`.
+        """
+        columns = self.task.embedded_columns
+        checked, size = inputs_of(columns, inputs), IMAGES_AT_ONCE if columns.images else TEXTS_AT_ONCE
+        if at_least_one("batch_tokens", batch_tokens) is None:
+            raise RequestError("batch_tokens: expected a whole number of at least 1, got None")
+        embeddings: list[Embedding] = []
+        for start in range(0, max(1, len(checked)), size):
+            prepared = self.task.embedding_inputs(checked[start : start + size])
+            embeddings += embed(self.model, prepared, pooling, batch_tokens=batch_tokens, progress=progress)
+        return embeddings
+
+    @property
+    def embedding_width(self) -> int:
+        """The number of features of the vectors of `embed`."""
+        batch = self.task.synthetic_batch(self.task.processor.sizes, 1, 8, 8)
+        inputs = batch.inputs if batch.source is None else batch.source
+        with torch.inference_mode():
+            return hidden_states(self.model, inputs.to(next(self.model.parameters()).device)).shape[1]
 
     def inference(self, precision: str = "auto") -> Inference:
         """Return the model prepared for decoding, which is kept for further calls.

@@ -33,6 +33,7 @@ from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import (
     Batches,
     Evaluation,
@@ -80,6 +81,7 @@ class Task(ABC):
     | prediction | `load`, `build_model`; `predictor`, whose predictions are those of `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
     | explanation | the same; `model_input` |
+    | embeddings | the same; `embedding_inputs` |
 
     There is no training step to write: the training loop applies the objective to the model and a batch.
 
@@ -339,6 +341,24 @@ class Task(ABC):
         Raises:
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
+
+    @property
+    def embedded_columns(self) -> Columns:
+        """The columns of an input of `Run.embed`: of texts that are read together, the first suffices."""
+        columns = self.columns
+        others = (*columns.inputs[1:], *columns.optional_inputs)
+        return replace(columns, inputs=columns.inputs[:1], optional_inputs=others, input_lists=False)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return inputs as the model reads them to compute a vector of each, for `Run.embed`.
+
+        Args:
+            inputs: with the columns of `embedded_columns`.
+
+        Raises:
+            RequestError: the task does not support embeddings.
+        """
+        raise RequestError(f"embeddings are not supported for task {self.recipe.task.kind}")
 
     # Evaluation --------------------------------------------------------------------------------------------
 

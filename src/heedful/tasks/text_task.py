@@ -25,6 +25,7 @@ from heedful.nn.layout import Layout
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
 from heedful.tasks.base import Log, RowReader, Task
+from heedful.tasks.embedding import BIDIRECTIONAL, CAUSAL, EmbeddingInputs
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
@@ -191,6 +192,9 @@ class TextTask(Task):
     target_column: ClassVar[str]
     """The column of the target."""
 
+    has_pooling: ClassVar[bool] = False
+    """Whether ``heads["pooled"]`` is trained; otherwise an embedding is the mean over tokens."""
+
     # What a task defines -----------------------------------------------------------------------------------
 
     @property
@@ -279,6 +283,18 @@ class TextTask(Task):
         batch = template([truncate(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return texts or pairs with their special tokens; long ones are truncated as in predictions."""
+        recipe = self.recipe
+        return EmbeddingInputs.of_texts(
+            self.processor.text,
+            inputs,
+            recipe.template,
+            recipe.model.longest,
+            has_pooling=self.has_pooling,
+            poolings=CAUSAL if isinstance(recipe.model, LanguageModelConfig) else BIDIRECTIONAL,
+        )
+
     def source_from(self, files: Sequence[Path]) -> UserTable:
         """Return a table with the task's columns, in the format of the training data.
 
@@ -318,6 +334,7 @@ class WholeTextTask(TextTask):
     """
 
     target_column = LABEL
+    has_pooling = True
     warm_start = StartWithPooler()
 
     recipe: WholeTextRecipe

@@ -33,6 +33,7 @@ from heedful.recipes import schema
 from heedful.recipes.trees import Tree
 from heedful.tasks import seq2seq
 from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
@@ -436,6 +437,11 @@ class Translation(Seq2SeqTask):
             return self.concatenated_input(model, tokenizers, text, source, target, answer)
         axis = text_axis(tokenizers.source, [*source, SPECIALS.end], [text])
         return self.encoder_decoder_input(model, source, axis, tokenizers.target, target, answer)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return sources as the encoder, or the language model before a target, reads them."""
+        tokenizer, longest = self.processor.source, self.recipe.max_source
+        return EmbeddingInputs.of_sources(tokenizer, inputs, longest, is_one_text=self.recipe.is_one_text)
 
     def source_from(self, files: Sequence[Path]) -> FilesSource:
         """Return a source of two aligned files."""

@@ -28,6 +28,7 @@ from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData
+from heedful.tasks.embedding import CAUSAL, EmbeddingInputs
 from heedful.tasks.evaluation import (
     Evaluation,
     EvaluationOptions,
@@ -37,7 +38,7 @@ from heedful.tasks.evaluation import (
     perplexity,
 )
 from heedful.tasks.generation.generator import score_targets
-from heedful.tasks.inputs.texts import counted_notes
+from heedful.tasks.inputs.texts import BARE_TEMPLATE, counted_notes
 from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import count_expert_loads
@@ -268,6 +269,13 @@ class LanguageModelling(RunningTextTask):
             )
         answer = options.given_answer(tokenizer, ids[first:])
         return running_text_input(model, tokenizer, ids, 1, first, answer)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return texts as prompts are read: an empty one as the end token, of long ones the last tokens."""
+        context = self.recipe.model.context
+        return EmbeddingInputs.of_texts(
+            self.processor.text, inputs, BARE_TEMPLATE, context, poolings=CAUSAL, keep="last"
+        )
 
     def evaluate(
         self,

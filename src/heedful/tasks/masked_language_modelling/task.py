@@ -37,9 +37,10 @@ from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import CombinedObjective, Objective
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.inputs.texts import PAIR, counted_notes
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, PAIR, counted_notes
 from heedful.tasks.masked_language_modelling.masking import (
     WITHOUT_WORDS,
     MaskedBatches,
@@ -265,6 +266,11 @@ class MaskedLanguageModelling(RunningTextTask):
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=positions)
         targets = PredictionTargets.of_tokens(model, tokenizer, batch, INPUT, positions.tolist())
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, targets)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return texts or pairs between special tokens; long ones are truncated."""
+        longest = self.recipe.model.max_length
+        return EmbeddingInputs.of_texts(self.processor.text, inputs, CLASS_TEMPLATE, longest)
 
     @torch.inference_mode()
     def evaluate(
