@@ -23,6 +23,7 @@ VERBS = {
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
         "--temperature", "--top-p", "--top-k",
     },
+    "embed": {"run", "file", "--jsonl", "--column", "--pooling", "--device", "--out"},
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
         "--plot", "--out",
@@ -44,6 +45,7 @@ REQUIRED = {
     "predict": ["run"],
     "score": ["run"],
     "evaluate": ["run"],
+    "embed": ["run"],
     "describe": ["what"],
     "explain": ["run"],
     "recipes": [],

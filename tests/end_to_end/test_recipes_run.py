@@ -5,6 +5,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 from miniature import Miniature, miniature, model_of, overrides, parts
@@ -30,6 +31,7 @@ KEPT = (
     "wikitext2-masked",
     "sst2",
     "sick-relatedness",
+    "sick-embeddings",
     "my-own-tags",
     "my-own-questions",
     "digits",
@@ -38,7 +40,7 @@ KEPT = (
     "my-own-masks",
     "scenes-lstm",
 )
-SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
+SWEPT = {"train", "predict", "embed", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""
 SUMS = "model.layer.norm_placement=pre: not supported by BERT: its norms follow the residual sums"
@@ -179,6 +181,24 @@ def test_every_input_has_an_answer(run):
     for number, record in enumerate(structured):
         assert record["id"] == number
         check("prediction", record)
+
+
+def test_every_input_has_a_vector(run):
+    """Of the first of several texts; empty ones have vectors too."""
+    key = next(iter(run.made.inputs()[0]))
+    inputs = [{key: texts[key]} for texts in run.made.inputs()]
+    text = "".join(texts[key] + "\n" for texts in inputs)
+    run("embed", "run", "--out", "vectors.npy", stdin=text)
+    vectors = np.load(run.folder / "vectors.npy")
+    assert vectors.dtype == np.float32
+    assert len(vectors) == len(inputs)
+    assert np.isfinite(vectors).all()
+    records = "".join(json.dumps({**texts, "id": n}) + "\n" for n, texts in enumerate(inputs))
+    lines = [json.loads(line) for line in run("embed", "run", "--jsonl", stdin=records).out.splitlines()]
+    for number, record in enumerate(lines):
+        check("embedding", record)
+        assert record["id"] == number
+    np.testing.assert_array_equal([record["vector"] for record in lines], vectors)
 
 
 def test_it_is_scored(run):

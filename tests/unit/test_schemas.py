@@ -68,10 +68,10 @@ def test_the_version_is_required(name):
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_object_is_closed(name):
     own = schema(name)
-    # Into a prediction go the keys of the input that it answers.
-    opened = [own, own["properties"]["input"]] if name == "prediction" else []
+    # Into a prediction and an embedding go the keys of their input.
+    opened = [own, own["properties"]["input"]] if name in ("prediction", "embedding") else []
     closed = [node for node in objects(own) if not any(node is each for each in opened)]
-    assert closed
+    assert closed or opened
     assert all(node["additionalProperties"] is False for node in closed)
 
 
@@ -81,6 +81,7 @@ GOOD: dict[str, Any] = {
     "metrics": {"version": 1, "event": "stopped", "update": 3, "reason": "updates", "elapsed": 2.5},
     "evaluation": {"version": 1, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
     "prediction": {"version": 1, **ANSWER, "alternatives": [{**ANSWER, "alternatives": []}]},
+    "embedding": {"version": 1, "text": "a b", "vector": [0.5, -1.0]},
     "document": {"version": 1, "document": "t.txt:1", "tokens": 7, "nll": 3.5},
     "census": {
         "version": 1,
@@ -244,6 +245,8 @@ WRONG = {
     "a probability above one": changed("prediction", "log_probs", to=[0.5]),
     "text and label": changed("prediction", "label", to="x"),
     "an unknown key of an alternative": changed("prediction", "alternatives", 0, "source", to="x"),
+    "a vector of text": changed("embedding", "vector", to=["x"]),
+    "a vector and an error": changed("embedding", "error", to="x.png: no such file"),
     "a document of half a token": changed("document", "tokens", to=0.5),
     "a head of an unknown pattern": changed("census", "heads", 0, "pattern", to="syntax"),
     "a match of what is no relation": changed("census", "heads", 0, "matches", to={"broad": {}}),

@@ -18,8 +18,8 @@ from heedful.explain.json_format import json_pieces
 from heedful.files import whole_file
 from heedful.interop.conversion import export_run, import_run
 from heedful.runs import run as runs
+from heedful.runs.arguments import decoding_of, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.run import decoding_of, with_beam
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.inputs.processor import TaskProcessor

@@ -223,7 +223,7 @@ class InputFormat:
         Args:
             run: the run.
             chosen: fields that the user names: ``KEY=NAME``, or ``NAME`` for the next key.
-            columns: with the keys; by default those of its predictions.
+            columns: the columns of an input; by default those of predictions.
 
         Raises:
             RequestError: there are more names than keys.

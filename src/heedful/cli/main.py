@@ -19,6 +19,7 @@ from heedful.cli.compare import compare
 from heedful.cli.convert import export, import_
 from heedful.cli.demo import demo
 from heedful.cli.describe import describe
+from heedful.cli.embed import embed
 from heedful.cli.evaluate import evaluate
 from heedful.cli.explain import EPILOG, explain
 from heedful.cli.lab import lab
@@ -48,6 +49,7 @@ for name, verb, short_help in (
     ("score", score, "Print the log-probability of given texts."),
     ("evaluate", evaluate, "Evaluate a run on test data."),
     ("explain", explain, "Show the attention of a run for an input, and other views."),
+    ("embed", embed, "Compute a vector of each input (embeddings)."),
     ("describe", describe, None),
     ("recipes", recipes, "List the shipped recipes."),
     ("lab", lab, "Test claims of the lectures by experiment."),

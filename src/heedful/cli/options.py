@@ -105,7 +105,7 @@ class Decoding(DecodingChanges):
 
     def settings(self, recipe_decoding: "DecodingConfig | None") -> "DecodingConfig | None":
         """Return the recipe's decoding settings `recipe_decoding` with the overrides applied."""
-        from heedful.runs.run import with_beam
+        from heedful.runs.arguments import with_beam
 
         return with_beam(self.changed(recipe_decoding, self.beam), self.beam, None)
 
@@ -135,7 +135,7 @@ def changed_decoding(base: "DecodingConfig | None", overrides: list[str] | None)
         raise RequestError(f"--decoding {overrides[0]}: not supported, since this run generates no text")
     from heedful.recipes.resolve import overrides_tree
     from heedful.recipes.trees import COMMAND_LINE, Mark, Tree, merge
-    from heedful.runs.run import decoding_from
+    from heedful.runs.arguments import decoding_from
 
     base_tree = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
     override_tree = overrides_tree([f"decoding.{text}" for text in overrides])

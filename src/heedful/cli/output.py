@@ -68,7 +68,8 @@ def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
     if out is None:
         return
     if out.suffix.lower() not in suffixes:
-        raise RequestError(f"--out {out}: file name must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+        expected = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        raise RequestError(f"--out {out}: file name must end in {expected}")
     if not out.parent.is_dir():
         raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
 

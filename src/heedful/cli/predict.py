@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from heedful.typing import JsonObject
 if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.generation.streaming import Streaming
+    from heedful.tasks.task_info import Columns
 
 FIRST = 10
 """Number of notes per sort that are logged in full."""
@@ -101,13 +102,16 @@ class Inputs:
         """Whether answers are JSON lines, and inputs too, except tables."""
         return self.jsonl or (self.only_file or "").endswith((".jsonl", ".jsonl.gz"))
 
-    def read(self, source: Source, run: "Run", *, whole: bool = False) -> Iterator[Input]:
+    def read(
+        self, source: Source, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
+    ) -> Iterator[Input]:
         """Yield the inputs: records or lines of the file, or files themselves if they are images.
 
         Args:
             source: the source of the inputs.
             run: the run.
             whole: whether the source is one input, whatever the file's name.
+            columns: the columns of an input; by default those of predictions.
 
         Raises:
             RequestError: the run or the file does not support the options.
@@ -115,7 +119,7 @@ class Inputs:
         """
         from heedful.data.images import SUFFIXES
 
-        input_format, file = InputFormat.by(run, self.column or ()), self.only_file
+        input_format, file = InputFormat.by(run, self.column or (), columns), self.only_file
         reads_images = bool(run.task.columns.images)
         if file is None and not reads_images:
             is_folder = len(self.files) == 1
@@ -283,7 +287,8 @@ def predict(
         source = inputs.source(run)
         if plain.whole:
             source = source.as_one_line()
-        from heedful.runs.run import load, streaming
+        from heedful.runs.arguments import streaming
+        from heedful.runs.run import load
 
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
@@ -372,7 +377,12 @@ def answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]
     The task's ``columns`` also go under ``input`` if the input could not be read.
     """
     answer = {**prediction.to_dict(), "version": 1}
-    nested_keys = {"version", "input", *prediction.keys(), *(columns if parsed_input.error else ())}
+    return with_input(parsed_input, answer, {*prediction.keys(), *(columns if parsed_input.error else ())})
+
+
+def with_input(parsed_input: Input, answer: JsonObject, reserved: Collection[str]) -> JsonObject:
+    """Merge an answer with the input's keys; ``reserved`` ones go under ``input``."""
+    nested_keys = {"version", "input", *reserved}
     nested = {key: value for key, value in parsed_input.record.items() if key in nested_keys}
     passed_through = {key: value for key, value in parsed_input.record.items() if key not in nested_keys}
     return {**passed_through, **({"input": nested} if nested else {}), **answer}

@@ -33,7 +33,8 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
     if inputs.only_file is None:
         raise RequestError("expected one FILE of texts to score")
     source = inputs.source(run, "score")
-    from heedful.runs.run import load, text_scoring
+    from heedful.runs.arguments import text_scoring
+    from heedful.runs.run import load
 
     loaded_run = load(run, device=device)
     columns = text_scoring(loaded_run.task).scored

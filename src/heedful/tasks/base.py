@@ -33,6 +33,7 @@ from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import (
     Batches,
     Evaluation,
@@ -80,6 +81,7 @@ class Task(ABC):
     | prediction | `load`, `build_model`; `predictor`, whose predictions are those of `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
     | explanation | the same; `model_input` |
+    | embeddings | the same; `embedding_inputs` |
 
     There is no training step to write: the training loop applies the objective to the model and a batch.
 
@@ -340,38 +342,23 @@ class Task(ABC):
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
 
-    def text_in(self, task_input: TaskInput) -> str:
-        """Return an input if it is a text; for `model_input`.
+    @property
+    def embedded_columns(self) -> Columns:
+        """The columns of an input of `Run.embed`: of texts that are read together, the first suffices."""
+        columns = self.columns
+        others = (*columns.inputs[1:], *columns.optional_inputs)
+        return replace(columns, inputs=columns.inputs[:1], optional_inputs=others, input_lists=False)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return inputs as the model reads them to compute a vector of each, for `Run.embed`.
+
+        Args:
+            inputs: with the columns of `embedded_columns`.
 
         Raises:
-            RequestError: if it is not.
+            RequestError: the task does not support embeddings.
         """
-        if not isinstance(task_input, str):
-            raise RequestError(
-                f"the input of task {self.recipe.task.kind} must be a text, got {_form_of(task_input)}"
-            )
-        return task_input
-
-    def texts_in(self, task_input: TaskInput) -> list[str]:
-        """Return the text in an input, or the texts that are read together, as a list; for `model_input`.
-
-        Raises:
-            RequestError: if the input is not texts, or their number is different.
-        """
-        keys = self.columns.inputs
-        if not isinstance(task_input, str):
-            keys += self.columns.optional_inputs
-        if len(keys) == 1:
-            return [self.text_in(task_input)]
-        texts: list[str] = []
-        if isinstance(task_input, Sequence) and not isinstance(task_input, str | bytes):
-            texts = list(task_input)
-        if len(texts) != len(keys) or not all(isinstance(text, str) for text in texts):
-            raise RequestError(
-                f"the input of task {self.recipe.task.kind} must be {len(keys)} texts ({', '.join(keys)}), "
-                f"got {_form_of(task_input)}; separate them by a tab, or pass a pair"
-            )
-        return texts
+        raise RequestError(f"embeddings are not supported for task {self.recipe.task.kind}")
 
     # Evaluation --------------------------------------------------------------------------------------------
 
@@ -468,14 +455,6 @@ class Task(ABC):
 def metric_name(score: Score) -> str:
     """Return the name of a score as ``training.metric`` has it: "macro F1" is ``macro-f1``."""
     return score.name.lower().replace(" ", "-")
-
-
-def _form_of(task_input: TaskInput) -> str:
-    """Describe an input in messages."""
-    texts = [task_input] if isinstance(task_input, str) else task_input
-    if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
-        return "one text" if len(texts) == 1 else f"{len(texts)} texts"
-    return f"a {type(task_input).__name__}"
 
 
 @dataclass(frozen=True)

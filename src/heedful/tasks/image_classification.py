@@ -33,6 +33,7 @@ from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.class_weights import with_class_weights
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
@@ -311,6 +312,11 @@ class ImageClassification(Task):
         label = answer.text if options.target is None else options.target
         targets = PredictionTargets.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, targets)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return images as the model reads them."""
+        n_tokens = self.recipe.model.n_tokens
+        return EmbeddingInputs.of_images(self.processor.reader, inputs, n_tokens, has_pooling=True)
 
     def source_from(self, files: Sequence[Path]) -> FolderSource | UserTable:
         """Return a folder with one subfolder for each class, or a table with paths and labels."""

@@ -11,6 +11,7 @@ Each task prepares one (`heedful.tasks.base.Task.model_input`):
 | classification, also of pairs | input: ``<cls> a <sep> b <sep>`` | the class |
 | the same with a language model | input: ``</s> a </s> b </s>`` | the class |
 | regression | as in classification | the value (no probability) |
+| sentence embedding | input: ``<cls> a <sep>`` | its similarity to the second text (no probability) |
 | tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
 | question answering | input: ``<cls> a <sep> b <sep>`` | the first and last token of the answer |
 | image classification | input: patches | the class |
@@ -36,7 +37,8 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.generation.generator import CHUNK
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.task_info import Columns
 from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -277,6 +279,59 @@ def refuse_empty(*ids: Sequence[int]) -> None:
     """
     if not any(map(len, ids)):
         raise RequestError("the input must not be empty")
+
+
+# Inputs -------------------------------------------------------------------------------------------------
+
+
+def text_in(task_input: TaskInput, task: str) -> str:
+    """Return an input if it is a text.
+
+    Args:
+        task_input: the input.
+        task: name of the task, for the message.
+
+    Raises:
+        RequestError: if it is not.
+    """
+    if not isinstance(task_input, str):
+        raise RequestError(f"the input of task {task} must be a text, got {_form_of(task_input)}")
+    return task_input
+
+
+def texts_in(task_input: TaskInput, columns: Columns, task: str) -> list[str]:
+    """Return the text in an input, or the texts that are read together, as a list.
+
+    Args:
+        task_input: the input.
+        columns: those of the task.
+        task: its name, for the message.
+
+    Raises:
+        RequestError: if the input is not texts, or their number is different.
+    """
+    keys = columns.inputs
+    if not isinstance(task_input, str):
+        keys += columns.optional_inputs
+    if len(keys) == 1:
+        return [text_in(task_input, task)]
+    texts: list[str] = []
+    if isinstance(task_input, Sequence) and not isinstance(task_input, str | bytes):
+        texts = list(task_input)
+    if len(texts) != len(keys) or not all(isinstance(text, str) for text in texts):
+        raise RequestError(
+            f"the input of task {task} must be {len(keys)} texts ({', '.join(keys)}), got "
+            f"{_form_of(task_input)}; separate them by a tab, or pass a pair"
+        )
+    return texts
+
+
+def _form_of(task_input: TaskInput) -> str:
+    """Describe an input in messages."""
+    texts = [task_input] if isinstance(task_input, str) else task_input
+    if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
+        return "one text" if len(texts) == 1 else f"{len(texts)} texts"
+    return f"a {type(task_input).__name__}"
 
 
 # Axes ---------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from heedful.recipes.schema import ALWAYS, Recipe, Tokenization
 from heedful.recipes.trees import Tree
 from heedful.recipes.yaml import read_yaml
 from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.inputs.processor import COLUMNS, TEXT
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 from heedful.typing import JsonObject
@@ -68,6 +69,19 @@ class WarmStart:
     def weights(self, recipe: Recipe, tensors: Mapping[str, torch.Tensor]) -> MappedWeights:
         """Map the weights of the other run to those of the recipe's model."""
         return MappedWeights(tensors)
+
+
+class PairWarmStart(WarmStart):
+    """A model of pairs may start from a language model, whose tokenizer becomes that of both sides."""
+
+    def tokenizer(self, section: Tree) -> Tree:
+        """Return a section in which both sides have the settings of the language model's text."""
+        if not isinstance(section.value, dict) or TEXT not in section.value:
+            return section
+        sections = dict(section.value)
+        text = sections.pop(TEXT)
+        both_sides = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
+        return Tree({**sections, **both_sides}, section.mark)
 
 
 def start_folder(recipe: Recipe) -> RunFolder | None:

@@ -65,6 +65,7 @@ from heedful.tasks.model_input import (
     chunked_logits,
     ids_in,
     refuse_empty,
+    text_in,
     words_axis,
 )
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts, as_type
@@ -365,7 +366,7 @@ class Tagging(TextTask):
         """Prepare a list of words, or a line of words separated by spaces."""
         options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")
         processor, longest = self.processor, self.max_word_tokens
-        words = [self.text_in(word) for word in _words_in(task_input)]
+        words = [text_in(word, self.recipe.task.kind) for word in _words_in(task_input)]
         ids = [word[:longest] for word in word_ids(processor.text, words)]
         refuse_empty(*ids)
         bounds = stretches([len(word) for word in ids], longest)

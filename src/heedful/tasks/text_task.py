@@ -25,6 +25,7 @@ from heedful.nn.layout import Layout
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
 from heedful.tasks.base import Log, RowReader, Task
+from heedful.tasks.embedding import BIDIRECTIONAL, CAUSAL, EmbeddingInputs
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
@@ -42,7 +43,7 @@ from heedful.tasks.inputs.texts import (
     text_columns,
     truncate,
 )
-from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
+from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis, texts_in
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
 from heedful.tasks.pretrained import WarmStart, fill_vectors, load_or_train_tokenizer
 from heedful.tasks.task_info import Columns
@@ -188,8 +189,11 @@ class TextTask(Task):
     recipe: TextRecipe
     processor: TextProcessor
 
-    target_column: ClassVar[str]
-    """The column of the target."""
+    target_column: ClassVar[str | None]
+    """The column of the target; None: there is none."""
+
+    has_pooling: ClassVar[bool] = False
+    """Whether ``heads["pooled"]`` is trained; otherwise an embedding is the mean over tokens."""
 
     # What a task defines -----------------------------------------------------------------------------------
 
@@ -243,14 +247,13 @@ class TextTask(Task):
             limits = dict.fromkeys(self.text_columns, filter.max_length)
             filter = filter.model_copy(update={"max_length": limits})
         yield from keep(self.encode_rows(rows, report), filter, report, limits=self.limits())
-        del report.columns[self.target_column]  # its lengths are meaningless
+        if self.target_column is not None:
+            del report.columns[self.target_column]  # its lengths are meaningless
 
     def n_ids(self) -> Mapping[str, int]:
         """The sizes of the vocabulary and of the set of targets."""
-        return {
-            **dict.fromkeys(self.text_columns, self.processor.text.vocab_size),
-            self.target_column: self.n_target_ids,
-        }
+        texts = dict.fromkeys(self.text_columns, self.processor.text.vocab_size)
+        return texts if self.target_column is None else {**texts, self.target_column: self.n_target_ids}
 
     # Model -------------------------------------------------------------------------------------------------
 
@@ -269,11 +272,27 @@ class TextTask(Task):
 
     def text_input(self, task_input: TaskInput) -> tuple[Batch, dict[str, Axis]]:
         """Encode a text or pair as in training, for `model_input`; return the batch and its axis by name."""
-        tokenizer, texts, template = self.processor.text, self.texts_in(task_input), self.recipe.template
+        tokenizer, texts, template = (
+            self.processor.text,
+            texts_in(task_input, self.columns, self.recipe.task.kind),
+            self.recipe.template,
+        )
         ids = tokenizer.encode_batch(texts)
         refuse_empty(*ids)
         batch = template([truncate(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return texts or pairs with their special tokens; long ones are truncated as in predictions."""
+        recipe = self.recipe
+        return EmbeddingInputs.of_texts(
+            self.processor.text,
+            inputs,
+            recipe.template,
+            recipe.model.longest,
+            has_pooling=self.has_pooling,
+            poolings=CAUSAL if isinstance(recipe.model, LanguageModelConfig) else BIDIRECTIONAL,
+        )
 
     def source_from(self, files: Sequence[Path]) -> UserTable:
         """Return a table with the task's columns, in the format of the training data.
@@ -314,6 +333,7 @@ class WholeTextTask(TextTask):
     """
 
     target_column = LABEL
+    has_pooling = True
     warm_start = StartWithPooler()
 
     recipe: WholeTextRecipe

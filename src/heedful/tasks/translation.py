@@ -30,9 +30,9 @@ from heedful.models.transformer import TransformerConfig
 from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
-from heedful.recipes.trees import Tree
 from heedful.tasks import seq2seq
 from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
@@ -50,9 +50,9 @@ from heedful.tasks.metrics.translation import (
     tokenised_bleu,
     translation_scores,
 )
-from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
+from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis, text_in
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
-from heedful.tasks.pretrained import WarmStart, fill_vectors, start_tokenizer
+from heedful.tasks.pretrained import PairWarmStart, fill_vectors, start_tokenizer
 from heedful.tasks.seq2seq import (
     Augmenter,
     LanguageConfig,
@@ -287,19 +287,6 @@ N_POSITIONS = 1 << 31
 """Number of positions in a sequence that a store of links can represent."""
 
 
-class TranslationWarmStart(WarmStart):
-    """A translator may start from a language model, whose tokenizer becomes that of both sides."""
-
-    def tokenizer(self, section: Tree) -> Tree:
-        """Return a section in which both sides have the settings of the language model's text."""
-        if not isinstance(section.value, dict) or TEXT not in section.value:
-            return section
-        sections = dict(section.value)
-        text = sections.pop(TEXT)
-        both_sides = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
-        return Tree({**sections, **both_sides}, section.mark)
-
-
 class Translation(Seq2SeqTask):
     """Generate a target text for a source text."""
 
@@ -313,7 +300,7 @@ class Translation(Seq2SeqTask):
         generates=True,
         unlimited_length=True,
     )
-    warm_start = TranslationWarmStart()
+    warm_start = PairWarmStart()
     sides = COLUMNS
 
     recipe: TranslationRecipe
@@ -430,7 +417,7 @@ class Translation(Seq2SeqTask):
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a source text and its target, as two axes or as one text."""
-        recipe, tokenizers, text = self.recipe, self.processor, self.text_in(task_input)
+        recipe, tokenizers, text = self.recipe, self.processor, text_in(task_input, self.recipe.task.kind)
         source_ids = tokenizers.source.encode(text)
         source = source_ids[: recipe.max_source]
         refuse_empty(source)
@@ -442,6 +429,11 @@ class Translation(Seq2SeqTask):
             return self.concatenated_input(model, tokenizers, text, source, target, answer)
         axis = text_axis(tokenizers.source, [*source, SPECIALS.end], [text])
         return self.encoder_decoder_input(model, source, axis, tokenizers.target, target, answer)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return sources as the encoder, or the language model before a target, reads them."""
+        tokenizer, longest = self.processor.source, self.recipe.max_source
+        return EmbeddingInputs.of_sources(tokenizer, inputs, longest, is_one_text=self.recipe.is_one_text)
 
     def source_from(self, files: Sequence[Path]) -> FilesSource:
         """Return a source of two aligned files."""

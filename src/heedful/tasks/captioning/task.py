@@ -30,6 +30,7 @@ from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.target_scores import score_captions
@@ -291,6 +292,11 @@ class Captioning(Seq2SeqTask):
         answer, target = self.answer_and_ids(tokenizer, sequence_format.n_tokens, options, predict)
         axis = patches_axis(sequence_format.grid, 0, pixels)
         return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return images as the encoder reads them."""
+        sequence_format = self.recipe.sequence_format
+        return EmbeddingInputs.of_images(sequence_format.reader, inputs, sequence_format.n_tokens)
 
     def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | UserTable:
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""

@@ -54,6 +54,27 @@ class Template:
         return 1 + n_texts if self.add_special_tokens else 0
 
 
+@dataclass(frozen=True)
+class SourceTemplate:
+    """One text between special tokens, as models read the source of a translation.
+
+    Args:
+        before: the ids before it.
+        after: the ids after it.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def __call__(self, rows: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
+        """Return a batch of single texts, without targets."""
+        return Batch.bare([[*self.before, *text, *self.after] for (text,) in rows], samples)
+
+    def n_specials(self, n_texts: int) -> int:
+        """Return the number of special tokens."""
+        return len(self.before) + len(self.after)
+
+
 CLASS_TEMPLATE = Template(SPECIALS.classify, SPECIALS.separate)
 """``<cls> a <sep> b <sep>`` (Devlin et al. 2019, figure 2)."""
 
@@ -98,7 +119,9 @@ def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: in
     return [draw.integers(len(SPECIALS), vocab_size, n_ids) for n_ids in lengths]
 
 
-def truncate(texts: Sequence[Ids], longest: int, template: Template = CLASS_TEMPLATE) -> list[Ids]:
+def truncate(
+    texts: Sequence[Ids], longest: int, template: Template | SourceTemplate = CLASS_TEMPLATE
+) -> list[Ids]:
     """Truncate texts, the longest first, to ``longest`` tokens together, special tokens included."""
     budget = longest - template.n_specials(len(texts))
     lengths = [len(text) for text in texts]
@@ -138,7 +161,7 @@ class TemplateLimit:
 
     def excess(self, row: EncodedRow) -> str | None:
         """See `heedful.data.report.Limit`."""
-        n_tokens = sum(len(row[column]) for column in self.columns)
+        n_tokens = sum(len(row.get(column, ())) for column in self.columns)
         if n_tokens <= self.most:
             return None
         return f"{self._columns_text} has {n_tokens} tokens, more than {self._limit_text}"
@@ -201,15 +224,22 @@ def run_on_texts(
         rows = head(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
         for i, row in zip(group, rows, strict=True):
             max_text_tokens = longest - template.n_specials(len(inputs[i]))
-            outputs[i] = TextOutput(row, *_note(tokenizer, inputs[i], ids[i], max_text_tokens))
+            outputs[i] = TextOutput(row, *input_note(tokenizer, inputs[i], ids[i], max_text_tokens))
         progress(len(group))
     return outputs
 
 
-def _note(
+def input_note(
     tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], limit: int
 ) -> tuple[str | None, int]:
-    """Note what is unusual about an input, and count its tokens that were not read."""
+    """Note what is unusual about an input, and count its tokens that were not read.
+
+    Args:
+        tokenizer: of the texts.
+        texts: of the input.
+        ids: of each text.
+        limit: the most tokens that the texts may have together.
+    """
     n_tokens = sum(map(len, ids))
     if n_tokens == 0:
         return "the input is empty", 0

@@ -28,6 +28,7 @@ from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData
+from heedful.tasks.embedding import CAUSAL, EmbeddingInputs
 from heedful.tasks.evaluation import (
     Evaluation,
     EvaluationOptions,
@@ -37,12 +38,12 @@ from heedful.tasks.evaluation import (
     perplexity,
 )
 from heedful.tasks.generation.generator import score_targets
-from heedful.tasks.inputs.texts import counted_notes, group_by_length
+from heedful.tasks.inputs.texts import BARE_TEMPLATE, counted_notes, group_by_length
 from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
+from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input, text_in
 from heedful.tasks.prediction import (
     DEFAULT_OPTIONS,
     Prediction,
@@ -238,7 +239,11 @@ class LanguageModelling(RunningTextTask, TextScoring):
         After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
         the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
         """
-        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(task_input)
+        tokenizer, context, text = (
+            self.processor.text,
+            self.recipe.model.context,
+            text_in(task_input, self.recipe.task.kind),
+        )
         prompt = tokenizer.encode(text) or [SPECIALS.end]
         remaining = context - len(prompt)
         if remaining < 1:
@@ -287,6 +292,13 @@ class LanguageModelling(RunningTextTask, TextScoring):
             )
         answer = options.given_answer(tokenizer, ids[first:])
         return running_text_input(model, tokenizer, ids, 1, first, answer)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return texts as prompts are read: an empty one as the end token, of long ones the last tokens."""
+        context = self.recipe.model.context
+        return EmbeddingInputs.of_texts(
+            self.processor.text, inputs, BARE_TEMPLATE, context, poolings=CAUSAL, keep="last"
+        )
 
     def evaluate(
         self,

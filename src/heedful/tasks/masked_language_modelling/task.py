@@ -37,9 +37,10 @@ from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import CombinedObjective, Objective
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.inputs.texts import PAIR, counted_notes
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, PAIR, counted_notes
 from heedful.tasks.masked_language_modelling.masking import (
     WITHOUT_WORDS,
     MaskedBatches,
@@ -57,6 +58,7 @@ from heedful.tasks.model_input import (
     ids_in,
     refuse_empty,
     text_axis,
+    texts_in,
 )
 from heedful.tasks.prediction import (
     DEFAULT_OPTIONS,
@@ -281,7 +283,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
-        masked = self._filler(model).masked(self.texts_in(task_input))
+        masked = self._filler(model).masked(texts_in(task_input, self.columns, self.recipe.task.kind))
         refuse_empty(*masked.texts)
         answer = predict()
         inputs = input_tokens([masked])
@@ -289,6 +291,11 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=positions)
         targets = PredictionTargets.of_tokens(model, tokenizer, batch, INPUT, positions.tolist())
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, targets)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return texts or pairs between special tokens; long ones are truncated."""
+        longest = self.recipe.model.max_length
+        return EmbeddingInputs.of_texts(self.processor.text, inputs, CLASS_TEMPLATE, longest)
 
     @torch.inference_mode()
     def evaluate(

@@ -38,6 +38,7 @@ from heedful.tasks.model_input import (
     ids_in,
     refuse_empty,
     text_axis,
+    texts_in,
 )
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.question_answering.answering import (
@@ -322,7 +323,7 @@ class QuestionAnswering(TextTask):
     ) -> ModelInput:
         """Prepare a question and a passage; "no answer" starts and ends at the class token."""
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
-        question, passage = self.texts_in(task_input)
+        question, passage = texts_in(task_input, self.columns, self.recipe.task.kind)
         tokenizer, windows = self.processor.text, self.recipe.passage_windows
         question_ids, passage_tokens = (
             encode_with_spans(tokenizer, question).ids,

@@ -38,6 +38,7 @@ from heedful.objectives.registry import PIXEL, Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader, Task
 from heedful.tasks.class_weights import weights_of
+from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.image_classification import BUDGET, DataConfig, ImageProcessor
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
@@ -339,6 +340,10 @@ class ImageSegmentation(Task):
         )
         axes = {INPUT: patches_axis(config.grid, before, pixels)}
         return ModelInput(Batch.segmented(images, masks), axes, answer, targets)
+
+    def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
+        """Return images as the model reads them."""
+        return EmbeddingInputs.of_images(self.processor.reader, inputs, self.recipe.model.n_tokens)
 
     def source_from(self, files: Sequence[Path]) -> SegmentedFolderSource | UserTable:
         """Return a folder with images and masks, or a table with the paths of both."""

@@ -1,0 +1,189 @@
+"""Arguments of predictions: inputs of the right types, decodings with changes."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from operator import index
+from typing import SupportsIndex
+
+from heedful.config import Config
+from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
+from heedful.errors import RequestError
+from heedful.files import is_unicode
+from heedful.recipes.problems import validate
+from heedful.recipes.trees import Mark, Tree
+from heedful.tasks.base import Task
+from heedful.tasks.generation.streaming import Streaming
+from heedful.tasks.prediction import Predictor, TaskInput
+from heedful.tasks.task_info import Columns
+from heedful.tasks.text_scoring import TextScoring
+from heedful.typing import JsonMapping, JsonObject
+
+
+def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
+    """Return the inputs after checking that a task with these columns reads them.
+
+    Images are not checked here; if one cannot be read, its prediction has an error.
+
+    Raises:
+        RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
+    """
+    images = bool(columns.images)
+    if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
+        noun = "image" if images else "text"
+        raise RequestError(
+            f"expected a list of {noun}s, got {_describe(iterable)}; pass a single {noun} as a list of one"
+        )
+    inputs = list(iterable)
+    if not images:
+        names, optional = columns.inputs, columns.optional_inputs
+        for number, task_input in enumerate(inputs, 1):
+            expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
+            _check(task_input, expected, f"input {number}", words=columns.input_lists)
+    return inputs
+
+
+def scored_inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
+    """Return the inputs of `Run.score` after checking that they have the parts ``columns.inputs``.
+
+    Images are not checked here; if one cannot be read, its prediction has an error.
+
+    Raises:
+        RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
+    """
+    inputs = inputs_of(columns, iterable)
+    if not columns.images:
+        return inputs
+    *_, name = columns.inputs
+    for number, pair in enumerate(inputs, 1):
+        if not isinstance(pair, list | tuple) or len(pair) != len(columns.inputs):
+            expected = f"a tuple ({', '.join(columns.inputs)})"
+            raise RequestError(f"input {number}: expected {expected}, got {_describe(pair)}")
+        _check_text(pair[-1], f"input {number}: {name}", "a text")
+    return inputs
+
+
+def _check(task_input: object, names: Sequence[str], label: str, *, words: bool) -> None:
+    """Check that an input is a text or, if the run reads these, a list of words or a tuple of texts."""
+    if len(names) > 1:
+        if not isinstance(task_input, list | tuple) or len(task_input) != len(names):
+            expected = f"a tuple of {len(names)} texts ({', '.join(names)})"
+            raise RequestError(f"{label}: expected {expected}, got {_describe(task_input)}")
+        for name, part in zip(names, task_input, strict=True):
+            _check_text(part, f"{label}: {name}", "a text")
+    elif words and isinstance(task_input, list | tuple):
+        for number, word in enumerate(task_input, 1):
+            _check_text(word, f"{label}: word {number}", "a text")
+    else:
+        _check_text(task_input, label, "a text or a list of words" if words else "a text")
+
+
+def _check_text(text: object, label: str, expected: str) -> None:
+    if not isinstance(text, str):
+        raise RequestError(f"{label}: expected {expected}, got {_describe(text)}")
+    if not is_unicode(text):
+        raise RequestError(f"{label}: not valid Unicode (half of a surrogate pair)")
+
+
+def _describe(value: object) -> str:
+    """Describe a value for messages."""
+    if value is None:
+        return "None"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "a text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
+
+
+def at_least_one(name: str, number: object) -> int | None:
+    """Return a number of hypotheses or answers, or None if none is given.
+
+    Raises:
+        RequestError: it is not a whole number of at least 1.
+    """
+    if number is None:
+        return None
+    if not isinstance(number, SupportsIndex) or isinstance(number, bool) or index(number) < 1:
+        raise RequestError(f"{name}: expected a whole number of at least 1, got {number!r}")
+    return index(number)
+
+
+def decoding_of(
+    decoding: DecodingConfig | JsonMapping | None, default: DecodingConfig | None
+) -> DecodingConfig | None:
+    """Return the decoding to use: the given one, a configuration or a map as in recipes, or the run's.
+
+    Raises:
+        RequestError: it is invalid, or the run generates no text.
+    """
+    if decoding is None:
+        return default
+    if default is None:
+        raise RequestError("decoding: not supported for this run, whose task generates no text")
+    if isinstance(decoding, Mapping):
+        return decoding_from(Tree.of({"decoding": decoding}, Mark("the request")))
+    if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
+        raise RequestError(
+            "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "
+            f"got {_describe(decoding)}"
+        )
+    return decoding
+
+
+def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | None) -> DecodingConfig | None:
+    """Return the decoding with another beam size or number of answers.
+
+    Greedy decoding becomes a beam search; for sampling, ``n_best`` is the number of samples.
+
+    Raises:
+        RequestError: there are more answers than the beam size, a beam for sampling, or nothing is decoded.
+    """
+    if beam is None and n_best is None:
+        return decoding
+    if decoding is None:
+        option = f"n_best={n_best}" if beam is None else f"beam={beam}"
+        raise RequestError(f"{option}: not supported for this run, whose task generates no text")
+    if decoding.kind == "sample":
+        if beam is not None:
+            raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
+        changes: JsonObject = {"n": n_best}
+    else:
+        changes = {"kind": "beam", "beam": beam, "n_best": n_best}
+        if decoding.kind == "greedy":
+            changes["beam"] = beam or n_best
+    settings = decoding.model_dump(mode="json")
+    settings |= {key: value for key, value in changes.items() if value is not None}
+    return decoding_from(Tree.of({"decoding": settings}, Mark("the request")))
+
+
+def streaming(predictor: Predictor, task: str) -> Streaming:
+    """Return the predictor as one that streams.
+
+    Raises:
+        RequestError: it generates no text, or its decoding knows the text only at the end.
+    """
+    if not isinstance(predictor, Streaming):
+        raise RequestError(f"the task {task} does not support streaming")
+    check_streaming(predictor.decoding)
+    return predictor
+
+
+def text_scoring(task: Task) -> TextScoring:
+    """Return the task as one that scores given texts.
+
+    Raises:
+        RequestError: its model gives texts no probability.
+    """
+    if not isinstance(task, TextScoring):
+        raise RequestError(
+            f"the task {task.recipe.task.kind} does not score texts: its model predicts no tokens"
+        )
+    return task
+
+
+class _Decoding(Config):
+    """Root for the validation of a decoding alone."""
+
+    decoding: DecodingConfig
+
+
+def decoding_from(tree: Tree) -> DecodingConfig:
+    """Return the decoding configuration in a tree with the one key ``decoding``."""
+    return validate(tree, _Decoding).decoding
