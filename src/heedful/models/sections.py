@@ -1,7 +1,7 @@
 """Sections of a layer, except its position mixer: scores, norms and channel mixers.
 
 Each is a `Section`, selected by ``kind``; the tables `SCORES`, `NORMS` and `CHANNELS` list them. A class
-added to a table is available in recipes, in its documentation (``docs/settings.md``) and to all models.
+added to a table is available in recipes, in their documentation and to all models.
 """
 
 from collections.abc import Callable

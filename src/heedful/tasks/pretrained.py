@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder, read_entry, read_text
+from heedful.data.text import TEXT
 from heedful.data.vectors import fill_embedding, read_vectors, width_of_vectors
 from heedful.errors import DataError, RequestError
 from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
@@ -24,7 +25,7 @@ from heedful.recipes.schema import ALWAYS, Recipe, Tokenization
 from heedful.recipes.trees import Tree
 from heedful.recipes.yaml import read_yaml
 from heedful.tasks.inputs.images import ImageReader
-from heedful.tasks.inputs.processor import COLUMNS, TEXT
+from heedful.tasks.inputs.processor import COLUMNS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 from heedful.typing import JsonObject
