@@ -118,8 +118,8 @@ WORDS = f"""# Settings
 <!-- Made by: {COMMAND} -->
 
 Every key of every recipe, by task. How recipes are read, and what they begin with, is in
-[Recipes and how they are merged](../../concepts/recipes-and-merging.md); `heedful recipes NAME` prints one with
-comments, `heedful train NAME --print` one with all its defaults.
+[Recipes and how they are merged](../../concepts/recipes-and-merging.md); `heedful recipes NAME` prints one
+with comments, `heedful train NAME --print` one with all its defaults.
 
 On the command line, dots lead into a section: `training.max_updates=500`. If a key has several tables,
 its `kind` selects one of them; text in place of a section is its kind (`norm: rms`). A kind may also be a
