@@ -4,7 +4,7 @@ All ranks and all restarts compute the same plan, so a position is a count of sa
 batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from heedful.typing import JsonMapping, JsonObject
 Lengths = NDArray[np.integer]
 Samples = NDArray[np.int64]
 
-OFFSETS, MASKS, IMAGES, CROPS, INPUTS = 1, 2, 3, 4, 5
+OFFSETS, MASKS, IMAGES, CROPS, INPUTS, CLASSES = 1, 2, 3, 4, 5, 6
 """Separate random streams with the same key from each other and from those of plans."""
 
 POOL_UPDATES = 1024
@@ -56,6 +56,45 @@ class Draw:
         return np.argsort(self.raw(n), kind="stable") if n else np.zeros(0, dtype=np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class BalancedSampling:
+    """The samples of an epoch in which all classes that occur are equally frequent.
+
+    Each of C classes is drawn ceil(N / C) times, so an epoch has about as many samples as the data. The draws
+    from a class follow its rounds through all epochs: a round is a permutation of its samples. So none is
+    drawn again before all others of its class were: those of a frequent class take several epochs, those of a
+    rare class repeat within one.
+
+    Args:
+        classes: ``[N]``, the class of each sample.
+        seed: determines all randomness together with the epoch.
+    """
+
+    classes: NDArray[np.integer]
+    seed: int
+
+    def __call__(self, epoch: int) -> Samples:
+        """Return the samples of an epoch, sorted; those drawn repeatedly are repeated."""
+        counts = np.bincount(self.classes)
+        groups = np.split(np.argsort(self.classes, kind="stable"), np.cumsum(counts)[:-1])
+        n_draws = -(-len(self.classes) // int(np.count_nonzero(counts)))
+        start, end = epoch * n_draws, (epoch + 1) * n_draws
+        drawn = [self._drawn(k, group, start, end) for k, group in enumerate(groups) if len(group)]
+        return np.sort(np.concatenate(drawn))
+
+    def _drawn(self, number: int, samples: Samples, start: int, end: int) -> Samples:
+        """Return draws ``start`` to ``end`` from a class; only a round that is cut needs its permutation."""
+        n = len(samples)
+        (first, begin), (last, rest) = divmod(start, n), divmod(end, n)
+        if first == last:
+            return samples[self._round(number, first, n)[begin:rest]]
+        cut = self._round(number, first, n)[begin:], self._round(number, last, n)[:rest]
+        return np.concatenate([*[samples] * (last - first - 1), *(samples[indices] for indices in cut)])
+
+    def _round(self, number: int, index: int, n: int) -> Samples:
+        return Draw(self.seed, index, number, stream=CLASSES).permutation(n)
+
+
 def plan(
     lengths: Lengths, *, tokens_per_update: int, seed: int, epoch: int, remaining: Samples | None = None
 ) -> list[Samples]:
@@ -70,7 +109,8 @@ def plan(
             its own update.
         seed: determines all randomness together with ``epoch``; both at least 0.
         epoch: see ``seed``.
-        remaining: the samples that are left in the epoch, by default all.
+        remaining: the samples that are left in the epoch, by default all; one that is repeated is in as many
+            updates, or several times in one.
 
     Raises:
         ValueError: if the budget is below 1.
@@ -208,9 +248,15 @@ class Cursor:
 
 
 def updates(
-    lengths: Lengths, cursor: Cursor, tokens_per_update: int, seed: int
+    lengths: Lengths,
+    cursor: Cursor,
+    tokens_per_update: int,
+    seed: int,
+    sampling: Callable[[int], Samples] | None = None,
 ) -> Iterator[tuple[Samples, Cursor]]:
     """Yield updates endlessly, each with the position after it; arguments as for `plan`.
+
+    ``sampling`` returns the samples of an epoch (`BalancedSampling`); by default, each sample once.
 
     Resuming from any position yields the same updates as an uninterrupted run. If the budget has changed,
     the samples already used are derived from the old budgets and the rest of the epoch is planned anew, so
@@ -223,7 +269,8 @@ def updates(
     if len(lengths) == 0:
         raise ValueError("no samples to plan updates from")
     while True:
-        remaining, completed, n_used = _resume(lengths, cursor, tokens_per_update, seed)
+        samples_of_epoch = np.arange(len(lengths)) if sampling is None else sampling(cursor.epoch)
+        remaining, completed, n_used = _resume(lengths, samples_of_epoch, cursor, tokens_per_update, seed)
         for index, samples in enumerate(remaining, start=1):
             n_used += len(samples)
             next_cursor = Cursor(cursor.epoch, (*completed, Segment(tokens_per_update, n_used)))
@@ -232,14 +279,16 @@ def updates(
 
 
 def _resume(
-    lengths: Lengths, cursor: Cursor, tokens_per_update: int, seed: int
+    lengths: Lengths, remaining: Samples, cursor: Cursor, tokens_per_update: int, seed: int
 ) -> tuple[list[Samples], tuple[Segment, ...], int]:
-    """Return the remaining updates of the epoch, the completed segments, and the use of the open one."""
+    """Return the remaining updates of the epoch, the completed segments, and the use of the open one.
+
+    ``remaining`` are all samples of the epoch.
+    """
 
     def planned(tokens: int, remaining: Samples) -> list[Samples]:
         return plan(lengths, tokens_per_update=tokens, seed=seed, epoch=cursor.epoch, remaining=remaining)
 
-    remaining: Samples = np.arange(len(lengths))
     remaining_updates: list[Samples] = []
     for segment in cursor.segments:
         remaining_updates = _updates_after(planned(segment.tokens_per_update, remaining), segment.samples)

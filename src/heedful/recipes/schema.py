@@ -364,6 +364,9 @@ class Recipe(Config):
     """Scores of ``evaluate`` that validations compute only if ``training.metric`` names one, since this takes
     predictions of all validation rows; higher is better."""
 
+    class_column: ClassVar[str | None] = None
+    """The column with the class of each row, in tasks with one label for each row."""
+
     @property
     def folder(self) -> Path:
         """The folder that relative paths start from."""
@@ -436,6 +439,21 @@ class Recipe(Config):
         rising = self.decoded_metrics | self.rising_metrics | self.scored_metrics
         if metric in rising and self.training.direction != "higher":
             raise ValueError(f"training.metric={metric}: higher is better; set training.direction=higher")
+
+    @check
+    def _balances_classes(self) -> None:
+        if self.training.sampling == "shuffled":
+            return
+        if self.class_column is None:
+            raise ValueError(
+                f"training.sampling=balanced is not supported for {self.task.kind}, whose rows do not have "
+                "one label each; remove it"
+            )
+        if getattr(self.objective, "class_weights", None) == "balanced":
+            raise ValueError(
+                "training.sampling=balanced and objective.class_weights=balanced both make rare labels count "
+                "more; remove one of them"
+            )
 
     @check
     def _leaves_the_warm_up_of_its_schedule(self) -> None:

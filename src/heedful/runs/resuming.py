@@ -22,7 +22,7 @@ from heedful.typing import JsonMapping, JsonObject
 # Sections that may differ between a recipe and the run that it resumes: they do not change the model.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
 # Settings of these sections that may not differ; values of different metrics cannot be compared.
-_MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
+_MUST_STAY = tuple(("training", key) for key in ("seed", "sampling", "metric", "direction"))
 # Settings of ``training`` that affect the final weights after the last update.
 _OF_FINAL_WEIGHTS = ("average", "average_of", "keep_average")
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
-from heedful.data.plan import in_order
+from heedful.data.plan import BalancedSampling, in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Location, Row, SourceConfig
 from heedful.data.store import TokenStore
@@ -231,7 +231,9 @@ class Task(ABC):
     def training_data(self, data: "PreparedData") -> PlannedData:
         """Return the training data in batches of similar lengths, from which the loop takes its updates."""
         batches, training = self.batches(data.train, training=True), self.recipe.training
-        return PlannedData(batches.lengths, batches, training.tokens_per_update, training.seed)
+        column = self.recipe.class_column if training.sampling == "balanced" else None
+        sampling = None if column is None else BalancedSampling(data.train.stream(column), training.seed)
+        return PlannedData(batches.lengths, batches, training.tokens_per_update, training.seed, sampling)
 
     def validator(self, data: "PreparedData", module: ModelWithLoss) -> Validate:
         """Return the function that the training loop calls for each validation.

@@ -60,6 +60,7 @@ class ClassificationRecipe(WholeTextRecipe):
     task: ClassificationConfig
     objective: ClassObjectiveConfig = ClassObjectiveConfig()
 
+    class_column: ClassVar[str | None] = LABEL
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
     scored_metrics: ClassVar[frozenset[str]] = frozenset({"macro-f1", "micro-f1"})
 

@@ -104,6 +104,7 @@ class ImageClassificationRecipe(schema.Recipe):
     decoding: schema.NoDecodingConfig | None = None
     evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
 
+    class_column: ClassVar[str | None] = LABEL
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
     scored_metrics: ClassVar[frozenset[str]] = frozenset({"macro-f1", "micro-f1"})
 

@@ -21,6 +21,9 @@ class TrainingConfig(Config):
         max_minutes: stop after this many minutes of training, including earlier parts of a resumed run.
         tokens_per_update: the most tokens per update (for pairs: target tokens), over all ranks and
             micro-batches.
+        sampling: the rows of an epoch: each once (``shuffled``), or as many of each label (``balanced``);
+            rows with a rare label are repeated, those with a frequent one take several epochs until all were
+            used. Only for tasks with one label for each row.
         accumulate: number of micro-batches into which a rank splits its part of an update.
         validate_every: updates between validations.
         save_every: updates between checkpoints; one is also saved after each validation and at the end.
@@ -56,6 +59,7 @@ class TrainingConfig(Config):
     max_epochs: PositiveInt | None = None
     max_minutes: PositiveFloat | None = None
     tokens_per_update: PositiveInt = 4096
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
     accumulate: PositiveInt = 1
     validate_every: PositiveInt = 500
     save_every: PositiveInt = 500

@@ -40,16 +40,20 @@ class PlannedData:
         make: builds a batch from sample indices and an epoch.
         tokens_per_update: the token budget of an update.
         seed: seed of the sample order.
+        sampling: returns the samples of an epoch; None: each sample once.
     """
 
     lengths: Lengths
     make: Callable[[Sequence[int], int], Batch]
     tokens_per_update: int
     seed: int
+    sampling: Callable[[int], Samples] | None = None
 
     def epoch(self, number: int) -> list[Samples]:
         """Return all updates of an epoch."""
-        return plan(self.lengths, tokens_per_update=self.tokens_per_update, seed=self.seed, epoch=number)
+        samples = None if self.sampling is None else self.sampling(number)
+        budget, seed = self.tokens_per_update, self.seed
+        return plan(self.lengths, tokens_per_update=budget, seed=seed, epoch=number, remaining=samples)
 
     def updates(self, cursor: JsonMapping | None) -> Iterator[tuple[Sequence[int], JsonMapping]]:
         """Yield the samples of each update from ``cursor`` on (None: the beginning), and the cursor after it.
@@ -59,7 +63,8 @@ class PlannedData:
         uninterrupted iteration.
         """
         start = Cursor() if cursor is None else Cursor.from_dict(cursor)
-        for samples, next_cursor in updates(self.lengths, start, self.tokens_per_update, self.seed):
+        budget, seed = self.tokens_per_update, self.seed
+        for samples, next_cursor in updates(self.lengths, start, budget, seed, self.sampling):
             yield samples.tolist(), next_cursor.to_dict()
 
     def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
