@@ -3,13 +3,12 @@
 import re
 from pathlib import Path
 
+import pandas
 import pytest
 import torch
 
 import heedful
 from heedful.recipes.resolve import shipped_recipes
-from heedful.runs.reading import read_recipe
-from heedful.runs.train import train_run
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
@@ -43,24 +42,26 @@ def test_every_verb_in_the_table_exists_and_every_verb_is_in_the_table():
 
 
 def test_recipes_that_are_named_are_shipped():
-    for name in re.findall(r"heedful recipes ([\w-]+)", README):
-        assert name in shipped_recipes()
-    assert "shakespeare-char" in shipped_recipes()
+    names = re.findall(r"heedful recipes ([\w-]+)|`(my-own-\w+)`|heedful train ([\w-]+) ", README)
+    assert len(names) > 11
+    assert {name for found in names for name in found if name} <= {*shipped_recipes(), "RECIPE"}
 
 
-def test_the_recipe_trains(tmp_path):
-    (text,) = blocks("yaml")
-    small = {
-        "tokenizer.subwords.vocab_size": 300,
-        "training.max_updates": 2,
-        "training.tokens_per_update": 600,
-    }
-    small |= {"model.context": 32, "model.d_model": 16, "model.layer.channels.d_ff": 8}
-    (tmp_path / "mine.yaml").write_text(text)
-    for name in ("train.txt", "valid.txt"):
-        (tmp_path / name).write_text("so long, and thanks for all the fish\n" * 40)
-    recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), [f"{key}={value}" for key, value in small.items()])
-    assert train_run(recipe, tmp_path / "run", device="cpu").folder.weights.is_file()
+@pytest.mark.slow
+def test_the_python_on_own_data_runs(tmp_path, monkeypatch):
+    (block,) = blocks("py")
+    rows = pandas.DataFrame({"text": ["good film", "bad film"] * 40, "label": ["yes", "no"] * 40})
+    rows["text"] += [f" {number}" for number in range(80)]
+    for name in ("reviews", "test"):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    small = {"training": {"max_updates": 2}, "tokenizer.subwords.vocab_size": 300, "model.d_model": 16}
+    monkeypatch.chdir(tmp_path)
+    exec(block.replace("data={", f"overrides={small}, data={{", 1), {})
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", PAGES)
