@@ -25,7 +25,7 @@ VERBS = {
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
-        "--plot", "--out",
+        "--plot", "--out", "--memory",
     },
     "explain": {
         "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
