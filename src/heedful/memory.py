@@ -7,6 +7,7 @@ kept and uses large pages, a step takes three quarters of the time (`docs/benchm
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -52,6 +53,23 @@ def machine_memory(root: Path = Path("/")) -> int | None:
         root: root of the file system in which control groups are looked up.
     """
     return min((*_physical(), *_address_space(), *_control_groups(root)), default=None)
+
+
+_UNITS = {"MIB": 1 << 20, "GIB": 1 << 30, "MB": 10**6, "GB": 10**9, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text: str, name: str) -> int:
+    """Return the number of bytes that a text such as ``6GiB`` or ``512 MiB`` names.
+
+    Raises:
+        RequestError: it is not a positive number with a unit; the message begins with ``name``.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip(), re.ASCII)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    n_bytes = int(float(match[1]) * unit) if match and unit else 0
+    if n_bytes < 1:
+        raise RequestError(f"{name} {text}: expected a size such as 6GiB or 512MiB (or GB, MB)")
+    return n_bytes
 
 
 def gibibytes(n: int) -> str:

@@ -26,7 +26,7 @@ VERBS = {
     "embed": {"run", "file", "--jsonl", "--column", "--pooling", "--device", "--out"},
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
-        "--plot", "--out",
+        "--plot", "--out", "--memory",
     },
     "explain": {
         "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.memory import keep_freed_memory, machine_memory
+from heedful.errors import RequestError
+from heedful.memory import keep_freed_memory, machine_memory, parse_size
 
 KEEPS = """
 from pathlib import Path
@@ -126,3 +127,23 @@ def test_a_process_has_at_most_its_address_space_and_the_memory_of_the_machine(t
     code += "r.setrlimit(r.RLIMIT_AS, (1 << 30, r.RLIM_INFINITY)); print(m())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("6GiB", 6 << 30),
+        ("0.5 gib", 1 << 29),
+        ("512MiB", 512 << 20),
+        ("2GB", 2 * 10**9),
+        ("1.5MB", 1_500_000),
+    ],
+)
+def test_sizes_have_units(text, size):
+    assert parse_size(text, "--memory") == size
+
+
+@pytest.mark.parametrize("text", ["", "6", "GiB", "-1GiB", "0MiB", "6 giraffes", "1e3GiB", "nanGiB", "٣GiB"])
+def test_other_texts_are_no_sizes(text):
+    with pytest.raises(RequestError, match=r"^--memory .*: expected a size such as 6GiB"):
+        parse_size(text, "--memory")

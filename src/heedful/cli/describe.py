@@ -37,6 +37,12 @@ def describe(
     source_length: int = typer.Option(
         None, min=1, help="Tokens per source sequence, if different from --length."
     ),
+    memory: str = typer.Option(
+        None,
+        metavar="SIZE",
+        help="Find the training.accumulate that fits into this memory, e.g. 6GiB.  [default: this machine's, "
+        "if an update needs more]",
+    ),
     time: bool = typer.Option(
         False,
         "--time",
@@ -58,16 +64,27 @@ def describe(
         return
     if out is not None:
         raise RequestError("--out requires --plot schedule")
+    from heedful.memory import parse_size
     from heedful.model_summary import summary
     from heedful.model_summary.described_model import Extent
 
     changes = overrides or []
+    available = None if memory is None else parse_size(memory, "--memory")
+    if available is not None and (batch or time):
+        raise RequestError(
+            f"{'--time' if time else '--batch'}: not supported with --memory; remove one of them"
+        )
     if time:
         extent = Extent(length, source_length, batch)
         model_description = summary.timed(what, extent, changes, device=device, log=log)
     else:
         model_description = summary.describe(
-            what, length=length, source_length=source_length, tokens=batch, overrides=changes
+            what,
+            length=length,
+            source_length=source_length,
+            tokens=batch,
+            available=available,
+            overrides=changes,
         )
     if as_json:
         json_result(model_description.to_dict())
@@ -106,6 +123,8 @@ def _show(summary: "ModelSummary") -> None:
         console.print(escaped(line), markup=False)
     console.print(f"\ntraining memory for {summary.tokens:,} target tokens per batch, fp32")
     console.print(needs)
+    if summary.fit is not None:
+        console.print(f"\n{summary.fit}", markup=False)
     for number, line in enumerate(timing(summary)):
         console.print(line if number else f"\n{line}", markup=False)
 

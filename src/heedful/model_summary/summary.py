@@ -10,14 +10,14 @@ W^T g and g x^T), so training takes about three times.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.memory import memory_errors_as
+from heedful.memory import machine_memory, memory_errors_as
 from heedful.model_summary.described_model import (
     DescribedModel,
     Extent,
@@ -25,6 +25,7 @@ from heedful.model_summary.described_model import (
     find_model,
     from_recipe,
 )
+from heedful.model_summary.fitting import Fit, find_fit
 from heedful.model_summary.lines import Line, total_line, with_notes
 from heedful.model_summary.measuring import (
     M,
@@ -34,7 +35,7 @@ from heedful.model_summary.measuring import (
     inputs_of,
     without_values,
 )
-from heedful.model_summary.memory import KINDS, LENGTH, update_of
+from heedful.model_summary.memory import KINDS, LENGTH, Update, update_of
 from heedful.model_summary.text import as_text
 from heedful.models.base import Model
 from heedful.runs.building import Vocabularies
@@ -87,6 +88,8 @@ class ModelSummary:
         measure: measures the memory by purpose, which takes a second or two.
         notes: assumptions.
         timing: measured time of a few updates on this machine, if requested.
+        find_fit: finds the number of micro-batches for an amount of memory, or for that of this machine if
+            the recipe's own does not fit (None: it does); for a recipe or run.
     """
 
     name: str
@@ -98,6 +101,7 @@ class ModelSummary:
     measure: Callable[[], tuple[MemoryUse, ...]] = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
     timing: "Timing | None" = None
+    find_fit: Callable[[], Fit | None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def parameters(self) -> int:
@@ -109,10 +113,15 @@ class ModelSummary:
         """Memory by purpose."""
         return self.measure()
 
+    @cached_property
+    def fit(self) -> Fit | None:
+        """The number of micro-batches that fits, if it is worth knowing."""
+        return self.find_fit()
+
     @property
     def resident(self) -> int:
         """Bytes that updates on a CPU keep resident: `memory`, and freed blocks that no other tensor fits."""
-        return round(HEAP * sum(part.bytes for part in self.memory)) + THREADS
+        return _resident(sum(part.bytes for part in self.memory))
 
     @property
     def layers(self) -> int:
@@ -168,12 +177,17 @@ class ModelSummary:
             "memory": {memory.name: memory.bytes for memory in self.memory},
             "resident": self.resident,
             "notes": list(self.notes),
+            **({} if self.fit is None else {"fit": self.fit.to_dict()}),
             **({} if self.timing is None else {"timing": self.timing.to_dict()}),
         }
 
     def __str__(self) -> str:
         """Return the summary as text in aligned columns."""
         return as_text(self)
+
+
+def _resident(tensor_bytes: int) -> int:
+    return round(HEAP * tensor_bytes) + THREADS
 
 
 # What is summarised
@@ -189,6 +203,7 @@ def describe(
     length: int | None = None,
     source_length: int | None = None,
     tokens: int | None = None,
+    available: int | None = None,
     overrides: Sequence[str] = (),
 ) -> ModelSummary:
     """Return the summary of a model, a model's configuration, a preset, a recipe or a run.
@@ -206,6 +221,8 @@ def describe(
             image, the windows of a masked language model, else 32.
         source_length: tokens of a source sentence; by default ``length``, or the patches of an image.
         tokens: target tokens of a batch, for which memory is measured; by default the recipe's, else 4096.
+        available: bytes of memory for which ``training.accumulate`` is chosen; by default those of this
+            machine, if the recipe's updates need more.
         overrides: ``key=value`` texts: keys of the configuration (``n_layers=2``), or for a recipe or run,
             of the recipe (``model.n_layers=2``).
 
@@ -217,9 +234,14 @@ def describe(
     if isinstance(model, Run):
         model = model.model
     if not isinstance(model, nn.Module):
-        return _summary(find_model(model, requested, overrides), extent)
-    if overrides or requested:
-        raise ValueError("sizes and overrides are not supported for a module")
+        described = find_model(model, requested, overrides)
+        if available is not None and described.recipe is None:
+            raise RequestError(
+                f"{described.name}: memory is only given for a recipe or a run, which have updates"
+            )
+        return _summary(described, extent, available)
+    if overrides or requested or available is not None:
+        raise ValueError("sizes, memory and overrides are not supported for a module")
     return _summary(DescribedModel("", model), extent)
 
 
@@ -284,8 +306,8 @@ def summary_of(model: M, run: Callable[[M], object], length: int = 1) -> ModelSu
 # Measuring
 
 
-def _summary(described: DescribedModel, extent: Extent) -> ModelSummary:
-    """Measure a described model; ``extent`` overrides its sizes."""
+def _summary(described: DescribedModel, extent: Extent, available: int | None = None) -> ModelSummary:
+    """Measure a described model; ``extent`` overrides its sizes. ``available`` is memory for its updates."""
     if min((n for n in vars(extent).values() if n is not None), default=1) < 1:
         raise ValueError("lengths and tokens must be at least 1")
     for key in ("length", "source_length"):
@@ -319,9 +341,28 @@ def _summary(described: DescribedModel, extent: Extent) -> ModelSummary:
 
             target = layout.max_length
             source = source if inputs[1] is not None else target
-            return _build_summary(described, target, source, tokens, run, lambda: memory()[0])
+            summary = _build_summary(described, target, source, tokens, run, lambda: memory()[0])
+            return replace(summary, find_fit=partial(_fit, described, update, summary, available))
     except ValueError as error:
         raise RequestError(str(error)) from None
+
+
+def _fit(
+    described: DescribedModel, update: Update, summary: ModelSummary, available: int | None
+) -> Fit | None:
+    """Return the number of micro-batches that fits; None without a recipe, or if memory is no problem."""
+    if described.recipe is None:
+        return None
+    if available is None:
+        available = machine_memory()
+        if available is None or summary.resident <= available:
+            return None
+
+    def resident(n_sequences: int, accumulates: bool) -> int:
+        return _resident(sum(replace(update, accumulates=accumulates).memory(n_sequences)[0].values()))
+
+    training, length = described.recipe.training, update.batch(1).inputs.layout.max_length
+    return find_fit(resident, training.tokens_per_update, training.accumulate, length, available)
 
 
 def _build_summary(

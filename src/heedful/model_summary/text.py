@@ -114,6 +114,8 @@ def as_text(summary: "ModelSummary") -> str:
         f"memory for training on {summary.tokens:,} target tokens at once, fp32",
     ]
     lines += [f"  {name:<12} {size:>14}   {formula}".rstrip() for name, size, formula in memory(summary)]
+    if summary.fit is not None:
+        lines += ["", str(summary.fit)]
     if summary.timing is not None:
         lines += ["", *timing(summary)]
     return "\n".join(lines)

@@ -1,6 +1,8 @@
 """Check before training that the model and the widest micro-batch fit in memory."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count, takewhile
 
 import numpy as np
 import torch
@@ -98,7 +100,7 @@ def least_memory(recipe: Recipe, model: nn.Module) -> int:
     )
 
 
-def too_wide(recipe: Recipe, longest: Longest | None, content: str) -> str:
+def too_wide(recipe: Recipe, longest: Longest | None, content: str, factor: int | None = None) -> str:
     """Return the error message for a micro-batch that does not fit in memory.
 
     The longest row is named first if it is longer than an update.
@@ -107,12 +109,17 @@ def too_wide(recipe: Recipe, longest: Longest | None, content: str) -> str:
         recipe: the recipe.
         longest: the longest training row, if known.
         content: description of the content of the micro-batch.
+        factor: how many times as many micro-batches fit; None: unknown, or none do.
     """
-    task_info, budget = task_for(recipe).info, recipe.training.tokens_per_update
-    message = (
-        f"the widest micro-batch ({content}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {task_info.memory_advice}"
-    )
+    task_info, training = task_for(recipe).info, recipe.training
+    budget = training.tokens_per_update
+    remedy = f"lower training.tokens_per_update, raise training.accumulate, or {task_info.memory_advice}"
+    if factor is not None:
+        remedy = (
+            f"training.accumulate={factor * training.accumulate} fits; or lower "
+            f"training.tokens_per_update, or {task_info.memory_advice}"
+        )
+    message = f"the widest micro-batch ({content}) does not fit in memory; {remedy}"
     if longest is None or not task_info.unlimited_length:
         return message
     if longest.tokens <= budget:
@@ -128,22 +135,59 @@ def rehearse(
     data: PlannedData,
     n_parts: int,
     device: torch.device,
-    message_for: Callable[[str], str],
+    message_for: Callable[[str, int | None], str],
 ) -> None:
     """Run the widest micro-batch forward and backward, so that memory runs out before the training or never.
 
-    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``message_for``
-    returns the error message for a description of its content (`too_wide`).
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. If memory runs
+    out, two, four … times as many parts are tried.
+
+    Args:
+        module: the model and its loss.
+        data: the training data.
+        n_parts: number of parts of an update.
+        device: where the model is.
+        message_for: returns the error message for a description of the micro-batch, and how many times as
+            many parts fit (`too_wide`).
+
+    Raises:
+        RequestError: memory is insufficient.
     """
+    update = max(data.epoch(0), key=partial(_rectangle, data)).tolist()
+    content = _overflowing(module, data, data.split(update, n_parts), device)
+    if content is None:
+        return
+    factors = takewhile(lambda factor: factor * n_parts < 2 * len(update), (2**k for k in count(1)))
+    fitting = (
+        factor
+        for factor in factors
+        if _overflowing(module, data, data.split(update, factor * n_parts), device) is None
+    )
+    raise RequestError(message_for(content, next(fitting, None)))
 
-    def rectangle(samples: np.ndarray | Sequence[int]) -> int:
-        return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
 
-    part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
-    batch = data.collate(part, 0).to(device)
+def _rectangle(data: PlannedData, samples: np.ndarray | Sequence[int]) -> int:
+    """Return the number of tokens of a batch of these samples, with padding."""
+    return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
+
+
+def _overflowing(
+    module: ModelWithLoss, data: PlannedData, parts: Sequence[Sequence[int]], device: torch.device
+) -> str | None:
+    """Run the widest of these micro-batches; return a description if memory runs out, else None."""
+    part = max(parts, key=partial(_rectangle, data))
+    content = f"{len(part)} sequences of up to {data.lengths[part].max()} tokens"
     # Running statistics are put back; tables that only grew (positions) may stay.
     saved_state = {name: value.clone() for name, value in module.model.state_dict().items()}
-    with memory_errors_as(message_for(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
-        module(batch, module.counts(batch))[0].backward()
-    module.model.load_state_dict(saved_state)
-    module.model.zero_grad(set_to_none=True)
+    try:
+        with memory_errors_as(content):
+            batch = data.collate(part, 0).to(device)
+            module(batch, module.counts(batch))[0].backward()
+    except RequestError as error:
+        if str(error) != content:
+            raise
+        return content
+    finally:
+        module.model.load_state_dict(saved_state)
+        module.model.zero_grad(set_to_none=True)
+    return None

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from heedful.cli import describe
 from heedful.errors import RequestError
+from heedful.model_summary import summary
 from heedful.recipes.resolve import shipped_recipes
 from heedful.runs import timing
 from heedful.runs.reading import read_recipe
@@ -224,6 +225,50 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     outcome = invoke(tmp_path)
     assert isinstance(outcome.exception, RequestError)
     assert "recipe.yaml" in str(outcome.exception)
+
+
+@pytest.mark.slow
+def test_the_fewest_micro_batches_that_fit_are_found(tmp_path):
+    own = recipe(tmp_path)  # 5 micro-batches
+    resident = {n: answer(own, f"training.accumulate={n}")["resident"] for n in (5, 10, 20)}
+    assert resident[5] > resident[10] > resident[20]
+    for accumulate, needed in [(n, resident[n]) for n in (5, 10)]:
+        value = answer(own, "--memory", f"{(needed + 2000) / 2**20:.6f}MiB")
+        Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+        assert (value["fit"]["accumulate"], value["fit"]["resident"]) == (accumulate, needed)
+        assert value["fit"]["tokens"] == 1010 // accumulate
+    none = answer(own, "--memory", "1MiB")["fit"]
+    assert none["accumulate"] is None
+    assert none["resident"] == resident[20]  # of 50 tokens: one sequence
+    for memory, sentence in (
+        ("1GiB", "training.accumulate=5 (as it is) fits into 1.0 GiB: about "),
+        ("1MiB", "no training.accumulate fits into 1 MiB: one sequence at a time takes "),
+    ):
+        assert sentence in invoke(own, "--memory", memory).stdout
+
+
+@pytest.mark.slow
+def test_micro_batches_are_named_where_the_machine_is_too_small(tmp_path, monkeypatch):
+    own = recipe(tmp_path)
+    resident = answer(own)["resident"]
+    for there, accumulate in ((resident, None), (None, None), (resident - 1, 10)):
+        monkeypatch.setattr(summary, "machine_memory", lambda there=there: there)
+        assert answer(own).get("fit", {}).get("accumulate") == accumulate
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["transformer-tiny", "--memory", "6GiB"], "only given for a recipe or a run"),
+        (["phrasebook-de", "--memory", "6"], "--memory 6: expected a size such as 6GiB"),
+        (["phrasebook-de", "--memory", "6GiB", "--batch", "7"], "--batch: not supported with --memory"),
+        (["phrasebook-de", "--memory", "6GiB", "--time"], "--time: not supported with --memory"),
+    ],
+)
+def test_memory_that_says_nothing_is_refused(arguments, message):
+    outcome = invoke(*arguments)
+    assert isinstance(outcome.exception, RequestError)
+    assert message in str(outcome.exception)
 
 
 @pytest.mark.slow

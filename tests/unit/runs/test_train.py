@@ -242,6 +242,47 @@ def test_a_micro_batch_without_room_names_the_longest_row(budget, longest, first
     assert "the widest micro-batch (2 sequences of up to 7 tokens) does not fit" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("room", "remedy"),
+    [
+        (12 * 7, None),
+        (6 * 7, "training.accumulate=6 fits; or lower training.tokens_per_update, or "),
+        (2 * 7, "training.accumulate=24 fits; or"),
+        (7, "training.accumulate=48 fits; or"),
+        (6, "lower training.tokens_per_update, raise training.accumulate, or"),
+    ],
+)
+def test_more_micro_batches_are_named_if_they_fit(room, remedy):
+    class Small(Rehearsed):
+        def forward(self, batch, counts):
+            if len(batch.samples) * 7 > room:
+                raise RuntimeError("can't allocate memory")
+            return super().forward(batch, counts)
+
+    data = PlannedData(np.array([7] * 24), lambda samples, epoch: Samples(samples), 1000, seed=1)
+    words = partial(module.too_wide, recipe(accumulate=3), None)
+    step = Small()
+    if remedy is None:
+        module.rehearse(step, data, 2, torch.device("cpu"), words)
+        return
+    with pytest.raises(RequestError) as error:
+        module.rehearse(step, data, 2, torch.device("cpu"), words)
+    assert str(error.value).startswith(
+        f"the widest micro-batch (12 sequences of up to 7 tokens) does not fit in memory; {remedy}"
+    )
+    assert step.model.weight.grad is None
+
+
+def test_other_errors_of_the_rehearsal_are_not_about_memory():
+    class Wrong(Rehearsed):
+        def forward(self, batch, counts):
+            raise RequestError("objective: unknown")
+
+    data = PlannedData(np.array([7, 5]), lambda samples, epoch: Samples(samples), 100, seed=1)
+    with pytest.raises(RequestError, match=r"^objective: unknown$"):
+        module.rehearse(Wrong(), data, 1, torch.device("cpu"), partial(module.too_wide, recipe(), None))
+
+
 def test_the_longest_row_of_the_training_data_is_handed_on(corpus, monkeypatch):
     messages = []
     monkeypatch.setattr(module, "rehearse", lambda *arguments: messages.append(arguments[-1]))
