@@ -129,6 +129,12 @@ BASES = {
     },
     "regression": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": ENCODER},
     "regression, language-model": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": DECODER},
+    "sentence-embedding": {"columns": ("text", "pair"), "tokenizer": TEXTS, "model": ENCODER},
+    "sentence-embedding, language-model": {
+        "columns": ("text", "pair"),
+        "tokenizer": TEXTS,
+        "model": DECODER,
+    },
     "tagging": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": ENCODER},
     "tagging, language-model": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": DECODER},
     "question-answering": {
@@ -199,6 +205,8 @@ def folder(tmp_path_factory):
                 "pair": text[::-1],
                 "label": label,
                 "number": f"{n / 2}",
+                "similarity": f"{n / 2}",
+                "negative": text.upper(),
                 "words": words,
                 "tags": ["ab"[len(word) % 2] for word in words],
                 "question": f"who {words[-1]}?",

@@ -191,6 +191,7 @@ DERIVED: dict[str, Callable[[Row, int, Recipe], str]] = {
         "LONG" if len(w) > 3 else "SHORT" for w in row["words"].split()
     ),
     "answer": lambda row, number, recipe: row["context"].split()[-1],
+    "similarity": lambda row, number, recipe: str(1 + number % 5),
     "image": lambda row, number, recipe: IMAGE,
     "mask": lambda row, number, recipe: IMAGE,
 }

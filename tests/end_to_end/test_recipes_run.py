@@ -31,6 +31,7 @@ KEPT = (
     "wikitext2-masked",
     "sst2",
     "sick-relatedness",
+    "sick-embeddings",
     "my-own-tags",
     "my-own-questions",
     "digits",

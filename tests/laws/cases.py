@@ -57,7 +57,7 @@ from heedful.nn.mixers import (
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.nn.patches import GridEmbedding, Images, PatchEmbedding
-from heedful.nn.pooling import FirstPooling
+from heedful.nn.pooling import FirstPooling, MeanPooling, Pooler
 from heedful.nn.recurrent import (
     Bidirectional,
     Recurrence,
@@ -68,14 +68,18 @@ from heedful.nn.segmentation import LinearDecoder, SegmentationHead
 from heedful.nn.state import KeyValueCache
 from heedful.nn.visibility import Blocks, GlobalTokens, Mask, Strided, Tree, Window
 from heedful.objectives.classification import SequenceClass
+from heedful.objectives.contrastive import InfoNCE
 from heedful.objectives.cross_entropy import MaskedToken, NextToken, SpanBoundary
 from heedful.objectives.segmentation import PixelClass
-from heedful.objectives.terms import CombinedObjective
+from heedful.objectives.terms import CombinedObjective, couples_batch
 from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE
 from heedful.tasks.masked_language_modelling.task import ObjectiveConfig as MaskedTokenObjectiveConfig
 from heedful.tasks.question_answering.task import ObjectiveConfig as AnswerObjectiveConfig
 from heedful.tasks.regression import ObjectiveConfig as NumberObjectiveConfig
 from heedful.tasks.segmentation.task import ObjectiveConfig as PixelObjectiveConfig
+from heedful.tasks.sentence_embedding import ObjectiveConfig as ContrastObjectiveConfig
+from heedful.tasks.sentence_embedding import contrastive_batch
 from heedful.tasks.tagging import ObjectiveConfig as TagObjectiveConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
@@ -1370,6 +1374,18 @@ def _segmented(rows: Sequence[int]) -> Batch:
     return Batch.segmented(Images.of(torch.zeros(len(rows), 1, 4, 4), 5), masks)
 
 
+def _contrasted(rows: Sequence[int]) -> Batch:
+    """The second texts are the positives of the first."""
+    columns = [[TEXTS[row][i] or [24] for row in rows] for i in range(2)]
+    return contrastive_batch(columns, 11, CLASS_TEMPLATE, rows)
+
+
+def _hard_contrasted(rows: Sequence[int]) -> Batch:
+    """Each has a hard negative too."""
+    columns = [[TEXTS[row][i] or [24] for row in rows] for i in range(2)]
+    return contrastive_batch([*columns, [[30 + row, 7] for row in rows]], 11, CLASS_TEMPLATE, rows)
+
+
 def _mask_head(decoder: nn.Module) -> nn.ModuleDict:
     return nn.ModuleDict({"mask": SegmentationHead(decoder, (2, 2), (4, 4), n_before=1)})
 
@@ -1404,6 +1420,10 @@ def _answer_head() -> nn.ModuleDict:
     return nn.ModuleDict({"answer": nn.Linear(D, 2, bias=False)})
 
 
+def _pooler_heads() -> nn.ModuleDict:
+    return nn.ModuleDict({"pooled": Pooler(MeanPooling(), D)})
+
+
 def _value_heads() -> nn.ModuleDict:
     return nn.ModuleDict({"pooled": FirstPooling(), "value": nn.Linear(D, 1)})
 
@@ -1427,6 +1447,7 @@ REGISTERED: dict[str, tuple[type[ObjectiveConfig], Callable[[], nn.ModuleDict], 
     "number": (NumberObjectiveConfig, _value_heads, _valued),
     "answer": (AnswerObjectiveConfig, _answer_head, _answered),
     "pixel": (PixelObjectiveConfig, _linear_masks, _segmented),
+    "contrast": (ContrastObjectiveConfig, _pooler_heads, _contrasted),
 }
 
 
@@ -1444,6 +1465,10 @@ OBJECTIVES: dict[str, Minimised] = {
     "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
     "class of pixels, each with its score": Minimised(lambda: PixelClass(0.1), _pixel_masks, _segmented),
     "class of pixels, mask transformer": Minimised(PixelClass, _transformed_masks, _segmented),
+    "contrast in both directions": Minimised(
+        lambda: InfoNCE(0.1, symmetric=True), _pooler_heads, _contrasted
+    ),
+    "contrast with hard negatives": Minimised(InfoNCE, _pooler_heads, _hard_contrasted),
     "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),
     "masked": Minimised(
         lambda: CombinedObjective(MaskedToken(), SpanBoundary(), SequenceClass(head="next")),
@@ -1452,6 +1477,11 @@ OBJECTIVES: dict[str, Minimised] = {
     ),
 }
 every_objective = pytest.mark.parametrize("name", OBJECTIVES)
+COUPLED_OBJECTIVES = [name for name, case in OBJECTIVES.items() if couples_batch(case.make())]
+every_coupled_objective = pytest.mark.parametrize("name", COUPLED_OBJECTIVES)
+every_additive_objective = pytest.mark.parametrize(
+    "name", [name for name in OBJECTIVES if name not in COUPLED_OBJECTIVES]
+)
 
 
 # Decoders ----------------------------------------------------------------------------------------------

@@ -82,6 +82,9 @@ class Batch(_Tensors):
         links: the word alignment of inputs and source, if known.
         masks: the class index of each pixel, for segmentation; `UNSCORED`: not scored.
         weights: the weight of each class, target or pixel in the loss; None: 1.
+        text_ids: for contrastive learning, the number of each of the K texts of B examples (a text, its
+            positive, perhaps a hard negative), equal for equal texts. The sequences are then the first texts
+            of all examples, the second of all, and so on.
     """
 
     inputs: Tokens | Images
@@ -97,6 +100,7 @@ class Batch(_Tensors):
     links: TokenLinks | None = None
     masks: Int[Tensor, "B H W"] | None = None
     weights: Float[Tensor, "..."] | None = None
+    text_ids: Int[Tensor, "B K"] | None = None
 
     @classmethod
     def teacher_forced(

@@ -229,11 +229,11 @@ def _json_lines(path: Path, namings: Sequence[dict[str, str]], like: object) -> 
         )
         for naming in namings
     ]
-    return next((source for source in sources if _reads_first(source)), sources[0])
+    return next((source for source in sources if reads_first(source)), sources[0])
 
 
-def _reads_first(source: Source) -> bool:
-    """Whether the first row of a source can be read."""
+def reads_first(source: Source) -> bool:
+    """Return whether the first row of a source can be read."""
     try:
         return next(source.open(Path()), None) is not None
     except DataError:

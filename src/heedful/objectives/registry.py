@@ -11,6 +11,7 @@ Each is built from the section ``objective`` of the recipe:
 | `NUMBER` | the number of a sequence | ``value`` |
 | `ANSWER` | start and end of the answer | ``answer``, ``correct`` |
 | `PIXEL` | the class of a pixel | ``pixel``, ``correct`` |
+| `CONTRAST` | the similarity of texts | ``contrast``, ``correct`` |
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from heedful.objectives.classification import AnswerSpan, SequenceClass, TokenClass
+from heedful.objectives.contrastive import InfoNCE
 from heedful.objectives.cross_entropy import MaskedToken, NextToken
 from heedful.objectives.regression import Huber, NumberError
 from heedful.objectives.segmentation import PixelClass
@@ -37,3 +39,4 @@ NUMBER: Losses = {
 }
 ANSWER: Losses = {"cross-entropy": lambda c: AnswerSpan()}
 PIXEL: Losses = {"cross-entropy": lambda c: PixelClass(c.label_smoothing)}
+CONTRAST: Losses = {"info-nce": lambda c: InfoNCE(c.temperature, c.symmetric)}

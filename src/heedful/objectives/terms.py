@@ -30,7 +30,10 @@ class Term:
 
 @runtime_checkable
 class Objective(Protocol):
-    """A loss: selects rows of the hidden states, applies a head to them in chunks, and returns terms."""
+    """A loss: selects rows of the hidden states, applies a head to them in chunks, and returns terms.
+
+    One whose terms are not sums over the samples of a batch declares it (`couples_batch`).
+    """
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of every term, known before the forward pass."""
@@ -65,6 +68,15 @@ def total(terms: Iterable[Term], counts: Mapping[str, int]) -> Tensor:
     return sum(parts[1:], parts[0])
 
 
+def couples_batch(objective: Objective) -> bool:
+    """Return whether the loss of a sample depends on the other samples of its micro-batch.
+
+    Objectives declare this by a true attribute ``couples_batch``. Accumulated micro-batches, and several
+    processes, then compute another loss than one large batch. The hidden states do not depend on the batch.
+    """
+    return bool(getattr(objective, "couples_batch", False))
+
+
 class CombinedObjective:
     """Combination of objectives: the loss is the sum of their terms, each over its own count.
 
@@ -74,6 +86,11 @@ class CombinedObjective:
 
     def __init__(self, *objectives: Objective) -> None:
         self.objectives = objectives
+
+    @property
+    def couples_batch(self) -> bool:
+        """Whether any of the objectives does: see `couples_batch`."""
+        return any(couples_batch(objective) for objective in self.objectives)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the counts of all objectives."""

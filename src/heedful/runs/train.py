@@ -124,7 +124,7 @@ def _set_up(
         log(note)
     module, data = build_module(task, device, None if has_weights else log), task.training_data(prepared)
     schedule = _schedule(recipe)
-    n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), device)
+    n_processes = choose_processes(recipe.training, module, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
     stack.enter_context(start_processes(n_processes, folder.path, recipe.training.threads))

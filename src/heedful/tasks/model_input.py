@@ -11,6 +11,7 @@ Each task prepares one (`heedful.tasks.base.Task.model_input`):
 | classification, also of pairs | input: ``<cls> a <sep> b <sep>`` | the class |
 | the same with a language model | input: ``</s> a </s> b </s>`` | the class |
 | regression | as in classification | the value (no probability) |
+| sentence embedding | input: ``<cls> a <sep>`` | its similarity to the second text (no probability) |
 | tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
 | question answering | input: ``<cls> a <sep> b <sep>`` | the first and last token of the answer |
 | image classification | input: patches | the class |

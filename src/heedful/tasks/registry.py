@@ -17,6 +17,7 @@ from heedful.tasks.multilabel_classification import MultilabelClassification
 from heedful.tasks.question_answering.task import QuestionAnswering
 from heedful.tasks.regression import Regression
 from heedful.tasks.segmentation.task import ImageSegmentation
+from heedful.tasks.sentence_embedding import SentenceEmbedding
 from heedful.tasks.summarisation import Summarisation
 from heedful.tasks.tagging import Tagging
 from heedful.tasks.translation import Translation
@@ -32,6 +33,7 @@ TASKS: dict[str, type[Task]] = {
     "tagging": Tagging,
     "question-answering": QuestionAnswering,
     "regression": Regression,
+    "sentence-embedding": SentenceEmbedding,
     "segmentation": ImageSegmentation,
     "captioning": Captioning,
 }

@@ -92,22 +92,22 @@ class NumberPrediction(Prediction):
     value: float = 0.0
 
 
-def parse_target(row: LocatedRow[Row]) -> float:
-    """Return the target of a row: its column ``label`` as a number.
+def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
+    """Return the target of a row: a column, by default ``label``, as a number.
 
     Raises:
         DataError: if it is not a finite number.
     """
-    text = row.row[LABEL]
+    text = row.row[column]
     try:
         # Python also reads the digits of other scripts, and 1_000, as numbers; other programs do not.
         if not text.isascii() or "_" in text:
             raise ValueError(text)
         target = float(text)
     except ValueError:
-        raise DataError(f"{row.location}: expected a number as label, got {text!r}") from None
+        raise DataError(f"{row.location}: expected a number as {column}, got {text!r}") from None
     if not math.isfinite(target):
-        raise DataError(f"{row.location}: the label {text!r} is not a finite number; leave the row out")
+        raise DataError(f"{row.location}: the {column} {text!r} is not a finite number; leave the row out")
     return target
 
 

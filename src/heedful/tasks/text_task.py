@@ -189,8 +189,8 @@ class TextTask(Task):
     recipe: TextRecipe
     processor: TextProcessor
 
-    target_column: ClassVar[str]
-    """The column of the target."""
+    target_column: ClassVar[str | None]
+    """The column of the target; None: there is none."""
 
     has_pooling: ClassVar[bool] = False
     """Whether ``heads["pooled"]`` is trained; otherwise an embedding is the mean over tokens."""
@@ -247,14 +247,13 @@ class TextTask(Task):
             limits = dict.fromkeys(self.text_columns, filter.max_length)
             filter = filter.model_copy(update={"max_length": limits})
         yield from keep(self.encode_rows(rows, report), filter, report, limits=self.limits())
-        del report.columns[self.target_column]  # its lengths are meaningless
+        if self.target_column is not None:
+            del report.columns[self.target_column]  # its lengths are meaningless
 
     def n_ids(self) -> Mapping[str, int]:
         """The sizes of the vocabulary and of the set of targets."""
-        return {
-            **dict.fromkeys(self.text_columns, self.processor.text.vocab_size),
-            self.target_column: self.n_target_ids,
-        }
+        texts = dict.fromkeys(self.text_columns, self.processor.text.vocab_size)
+        return texts if self.target_column is None else {**texts, self.target_column: self.n_target_ids}
 
     # Model -------------------------------------------------------------------------------------------------
 

@@ -163,13 +163,13 @@ def choose_processes(
     """Return the number of training processes; 1 if `torchrun` has already started several.
 
     ``auto`` uses one process per torch thread if the device is a CPU, the number of threads is not set, the
-    model has at most `LARGEST` parameters and no module that couples the sequences of a batch (splitting an
-    update would change its results), and the estimated training time is at least `WORTH_PROCESSES`. The
-    result is saved in the run's recipe, so a resumed run uses the same number.
+    model has at most `LARGEST` parameters and neither a module nor a loss that couples the sequences of a
+    batch (splitting an update would change its results), and the estimated training time is at least
+    `WORTH_PROCESSES`. The result is saved in the run's recipe, so a resumed run uses the same number.
 
     Args:
         settings: ``processes``, ``threads``, ``tokens_per_update`` and ``max_minutes`` are used here.
-        model: the model to train.
+        model: the model to train, with its loss.
         n_tokens: the most tokens that the whole training reads; None: unknown, assumed to be many.
         device: the training device.
     """

@@ -12,7 +12,7 @@ from heedful.data.batch import Batch
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
-from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, total
+from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, couples_batch, total
 from heedful.training.fast_paths import Precision, separate_compiled_code
 from heedful.training.scheduled_sampling import ScheduledSampling
 
@@ -49,6 +49,11 @@ class ModelWithLoss(nn.Module):
         needs_fp32 = claims(model, "carries_state") or claims(model, "needs_wide_weights")
         self._lowers = getattr(model, "lowers", False) and not needs_fp32
         self.compiled = False
+
+    @property
+    def couples_batch(self) -> bool:
+        """Whether the objective depends on which samples are in a micro-batch (`heedful.nn.declarations`)."""
+        return couples_batch(self.objective)
 
     def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]
         """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), if it has any.

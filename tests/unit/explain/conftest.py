@@ -229,6 +229,11 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         "the cat lay",
     ),
     "regression": (_recipe(PAIR, PIECES, ENCODER), LABELLED, ("the cat", "a dog")),
+    "sentence embeddings": (
+        _recipe("sentence-embedding", PIECES, ENCODER),
+        LABELLED,
+        ("the cat", "a dog sat"),
+    ),
     "tagging": (_recipe("tagging", PIECES, {**ENCODER, "segments": 0}), TAGGED, "the dog sat"),
     "answers": (
         _recipe("question-answering", PIECES, ENCODER, windows={"longest_question": 9}),

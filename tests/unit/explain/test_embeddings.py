@@ -10,7 +10,7 @@ from heedful.tasks.embedding import POOLINGS, hidden_states
 TEXTS = ["the cat", "a dog sat", "", "mat", "the dog"]
 OWN = {
     "classification", "pairs", "pairs, to their end", "fourier", "sets of labels", "regression", "images",
-    "images without class token", "resnet",
+    "images without class token", "resnet", "sentence embeddings",
 }  # fmt: skip
 """Runs whose own pooling is trained."""
 CAUSAL = {

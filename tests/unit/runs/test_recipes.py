@@ -38,6 +38,7 @@ OWN = [
     "my-own-text",
     "my-own-labels",
     "my-own-numbers",
+    "my-own-pairs",
     "my-own-summaries",
     "my-own-tags",
     "my-own-questions",
@@ -93,6 +94,7 @@ def test_the_promised_recipes_are_there():
         "my-own-tags",
         "my-own-questions",
         "my-own-numbers",
+        "my-own-pairs",
         "my-own-summaries",
     }
     assert promised <= set(NAMES)

@@ -28,6 +28,7 @@ CASES = {
     "phrasebook-questions": [("exact-match", "exact match"), ("f1", "F1")],
     "phrasebook-tags": [("micro-f1", "micro F1")],
     "my-own-tags": [("span-f1", "span F1"), ("span-recall", "span recall")],
+    "my-own-pairs": [("mrr", "MRR"), ("accuracy@1", "accuracy@1")],
     "my-own-numbers": [("pearson", "Pearson"), ("spearman", "Spearman")],
 }
 SUMMARIES = [
@@ -46,7 +47,7 @@ def trained(name, metric, folder, *overrides):
     own = [f"root={folder}", "data.test=null"] if name.startswith("my-own") else []
     if name == "my-own-tags":
         own += [f"data.{part}.paths=rows.conll" for part in ("train", "valid")]
-    if name == "my-own-numbers":
+    if name in ("my-own-numbers", "my-own-pairs"):
         own += [f"data.{part}.paths=rows.tsv" for part in ("train", "valid")]
     recipe, _ = read_recipe(name, [*SMALL, *own, f"training.metric={metric}", *overrides])
     result = train_run(recipe, folder / "run", device="cpu").result

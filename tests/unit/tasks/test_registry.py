@@ -66,6 +66,11 @@ def test_synthetic_batches_hold_what_was_asked_for(name):
         assert len(batch.classes) == len(batch.inputs.layout.lengths) == n
         assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
         return
+    if recipe.task.kind == "sentence-embedding":
+        assert len(batch.text_ids) == n
+        assert batch.inputs.layout.n_sequences == batch.text_ids.numel() == 2 * n
+        assert batch.inputs.layout.n_tokens / n == pytest.approx(length, abs=0.5)
+        return
     if recipe.task.kind in ("tagging", "question-answering", "regression", "multilabel-classification"):
         layout = batch.inputs.layout
         assert layout.n_sequences == n

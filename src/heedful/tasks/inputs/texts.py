@@ -161,7 +161,7 @@ class TemplateLimit:
 
     def excess(self, row: EncodedRow) -> str | None:
         """See `heedful.data.report.Limit`."""
-        n_tokens = sum(len(row[column]) for column in self.columns)
+        n_tokens = sum(len(row.get(column, ())) for column in self.columns)
         if n_tokens <= self.most:
             return None
         return f"{self._columns_text} has {n_tokens} tokens, more than {self._limit_text}"
