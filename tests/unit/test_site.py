@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+import heedful
 from heedful.recipes.resolve import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +118,22 @@ def test_every_shipped_recipe_is_on_its_page_and_no_other():
     assert sorted(named) == sorted(shipped_recipes())
 
 
+def test_every_public_name_is_on_the_page_of_python():
+    shown = set(re.findall(r"^::: heedful\.(\w+)$", text_of("docs/reference/python.md"), re.MULTILINE))
+    assert shown >= set(heedful.__all__) - {"__version__"}
+
+
+def test_the_pages_of_python_name_what_exists():
+    names = [
+        name
+        for page in ("python", "nn", "objectives", "decoding", "events")
+        for name in re.findall(r"^::: (\S+)$", text_of(f"docs/reference/{page}.md"), re.MULTILINE)
+    ]
+    assert len(names) > 25
+    for name in names:
+        assert pkgutil.resolve_name(name) is not None
+
+
 def test_every_schema_is_on_its_page():
     files = {path.name for path in (DOCS / "schemas").glob("*.json")}
     assert set(links("docs/schemas/index.md")) == files
@@ -126,6 +144,7 @@ def site(tmp_path_factory):
     """The whole site, without the lab's gallery unless that was made; a warning is an error."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[docs]'")
     pytest.importorskip("material", reason="mkdocs-material is not installed: pip install -e '.[docs]'")
+    pytest.importorskip("mkdocstrings_handlers.python", reason="missing: pip install -e '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
