@@ -30,8 +30,8 @@ demo: $(VENV)/installed
 	$(BIN)/heedful demo
 
 lint: $(VENV)/installed
-	$(BIN)/ruff check src tests bench docs/hooks.py
-	$(BIN)/ruff format --check src tests bench docs/hooks.py
+	$(BIN)/ruff check src tests bench docs/*.py
+	$(BIN)/ruff format --check src tests bench docs/*.py
 
 types: $(VENV)/installed
 	$(BIN)/mypy
@@ -50,8 +50,8 @@ check: lint types
 	$(PYTEST) -x -m 'not slow' tests/unit
 
 format: $(VENV)/installed
-	$(BIN)/ruff format src tests bench docs/hooks.py
-	$(BIN)/ruff check --fix src tests bench docs/hooks.py
+	$(BIN)/ruff format src tests bench docs/*.py
+	$(BIN)/ruff check --fix src tests bench docs/*.py
 
 # Comparison with other libraries; writes tables to bench/results. Options: make bench BENCH=--quick
 BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes predicted alignments explain linear beside_other_work train_gpt2

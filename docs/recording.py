@@ -2,8 +2,8 @@
 
     python docs/recording.py            runs the demo (about three minutes), then explains a sentence
 
-The commands are really run; the animation types them, shows their output as it came, with pauses shortened to at
-most a second, and ends with the page that the last command wrote, as Chromium shows it.
+The commands are really run. The animation types them, shows their output as it came, with pauses of at most a
+second, and ends with the page that the last command wrote, as Chromium shows it.
 """
 
 import base64
@@ -110,15 +110,13 @@ def animation(lines: list[Line], page: bytes) -> str:
     style, texts = [], []
     for number, line in enumerate(lines):
         share = 100 * line.at / total
-        style.append(
-            f"@keyframes l{number} {{0%, {share:.2f}% {{opacity: 0}} {share + 0.01:.2f}%, 100% {{opacity: 1}}}}"
-        )
+        style.append(appearing(f"l{number}", share, share + 0.01))
         color = "command" if line.is_command else "output"
-        y = MARGIN + (number + 0.8) * LINE
-        texts.append(
-            f'<text class="{color}" x="{MARGIN}" y="{y:.0f}" style="animation: l{number} {total:.2f}s infinite" '
-            f'xml:space="preserve">{html.escape(line.text)}</text>'
+        attributes = (
+            f'class="{color}" x="{MARGIN}" y="{MARGIN + (number + 0.8) * LINE:.0f}" xml:space="preserve"'
         )
+        animated = f'style="animation: l{number} {total:.2f}s infinite"'
+        texts.append(f"<text {attributes} {animated}>{html.escape(line.text)}</text>")
     scrolls = ["0% {transform: none}"]
     for number, line in enumerate(lines[ROWS:], 1):
         share = 100 * line.at / total
@@ -127,20 +125,26 @@ def animation(lines: list[Line], page: bytes) -> str:
     share = 100 * end / total
     style += [
         f"@keyframes scroll {{{' '.join(scrolls)}}}",
-        f"@keyframes page {{0%, {share:.2f}% {{opacity: 0}} {share + 2:.2f}%, 100% {{opacity: 1}}}}",
+        appearing("page", share, share + 2),
         f".screen {{animation: scroll {total:.2f}s steps(1, end) infinite}}",
         f".page {{animation: page {total:.2f}s infinite}}",
         "text {font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: #d5d8e0}",
         ".command {fill: #8fd18f; font-weight: bold}",
     ]
     data = base64.b64encode(page).decode("ascii")
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
         f"<title>heedful demo, predict, explain</title><style>{' '.join(style)}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="#1e2029"/><g class="screen">{"".join(texts)}</g>'
         f'<image class="page" width="{width}" height="{height}" preserveAspectRatio="xMidYMin slice" '
         f'href="data:image/png;base64,{data}"/></svg>\n'
     )
+
+
+def appearing(name: str, start: float, end: float) -> str:
+    """Return an animation in which something appears between two percentages of the time."""
+    return f"@keyframes {name} {{0%, {start:.2f}% {{opacity: 0}} {end:.2f}%, 100% {{opacity: 1}}}}"
 
 
 def main() -> None:
