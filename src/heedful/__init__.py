@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.runs.comparing import compare as compare
     from heedful.tasks.evaluation import Evaluation as Evaluation
     from heedful.tasks.prediction import Prediction as Prediction
+    from heedful.training import callbacks as events
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [
     "build",
     "compare",
     "describe",
+    "events",
     "export",
     "import_model",
     "load",
@@ -58,6 +60,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "events":
+        return import_module("heedful.training.callbacks")
     if name not in _MODULES:
         raise AttributeError(f"module 'heedful' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
