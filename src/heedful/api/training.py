@@ -173,6 +173,10 @@ def train_into(
     log: Log | None = None,
 ) -> Trained:
     """Train a validated recipe with the callbacks of every run: ``metrics.jsonl``, progress and warnings."""
+    if recipe.training.processes == "auto" and "__main__:" in recipe.model_dump_json():
+        # Other processes cannot import classes of a notebook or script.
+        settings = recipe.training.model_copy(update={"processes": 1})
+        recipe = recipe.model_copy(update={"training": settings})
     every = recipe.training.log_every
     log = log or (show if progress else ignore)
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -127,9 +128,12 @@ def wrap(module: nn.Module) -> nn.Module:
         return module
     device = next(module.parameters()).device
     devices = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(
-        module, device_ids=devices, broadcast_buffers=False, find_unused_parameters=True
-    )
+    with warnings.catch_warnings():
+        # Its new name, forward_sync_buffers, also synchronises buffers at the start, which gloo fails at.
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        return DistributedDataParallel(
+            module, device_ids=devices, broadcast_buffers=False, find_unused_parameters=True
+        )
 
 
 def without_sync(forward: nn.Module) -> AbstractContextManager[None]:

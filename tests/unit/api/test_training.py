@@ -1,6 +1,8 @@
 """Training from Python: rows in place of files, callbacks that stop, parts of a program, resuming."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -189,6 +191,72 @@ def test_a_run_on_rows_is_not_resumed_with_others(tmp_path):
             data={**data, "train": list(rows(60, 5))},
             progress=False,
         )
+
+
+@pytest.mark.slow
+def test_several_processes_train_on_rows_of_one(tmp_path):
+    pairs = [{"source": row["text"], "target": row["label"]} for row in rows(80)]
+    overrides = {
+        "model": {"d_model": 16, "n_layers": 1},
+        "tokenizer.subwords": {"kind": "word", "split": "space"},
+        "sizes": None,
+        "training": {
+            "max_updates": 4,
+            "validate_every": 2,
+            "save_every": 4,
+            "tokens_per_update": 60,
+            "average": 0,
+        },
+        "training.processes": 2,
+        "validation.decode": 3,
+    }
+    data = {"train": lambda: iter(pairs), "valid": pairs[:9]}
+    run = heedful.train("my-own-files", tmp_path / "run", data=data, overrides=overrides, progress=False)
+    events = [
+        event for event in read_metrics(run.folder.metrics) if event["event"] in ("started", "validated")
+    ]
+    assert events[0]["world"] == 2
+    assert [event["update"] for event in events[1:]] == [2, 4]
+    assert {"loss", "bleu"} <= events[-1]["metrics"].keys()
+
+
+@pytest.mark.slow
+def test_a_class_of_a_script_trains_in_one_process_and_is_needed_to_load(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["__main__:Shifted", 1]
+    with pytest.raises(RequestError, match="__main__:Shifted was defined in a notebook or script"):
+        heedful.load(tmp_path / "run")
+
+
+SCRIPT = """
+import json
+import heedful
+import torch
+from torch import nn
+
+
+@heedful.part
+class Shifted(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x):
+        return x + self.shift
+
+
+rows = [{"text": f"a {number % 7} b", "label": str(number % 2)} for number in range(60)]
+overrides = {"model": {"d_model": 12, "n_layers": 1}, "model.layer.norm": Shifted, "training.max_updates": 2}
+overrides |= {"tokenizer.subwords": {"kind": "word"}, "model.layer.mixer.n_heads": 3}
+data = {"train": rows, "valid": rows[:9]}
+run = heedful.train("my-own-labels", "run", data=data, overrides=overrides, progress=False)
+print(json.dumps([run.recipe.model.layer.norm.kind, run.recipe.training.processes]))
+"""
 
 
 # Callbacks --------------------------------------------------------------------------------------------------
