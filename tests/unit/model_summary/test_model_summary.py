@@ -881,8 +881,9 @@ def test_build_refuses_what_it_cannot_build(model, options, message):
 
 
 def test_the_package_has_its_functions_and_no_others():
-    assert {"build", "describe", "load"} <= set(dir(heedful))
-    assert heedful.load.__module__ == "heedful.runs.run"
+    assert set(heedful.__all__) <= set(dir(heedful))
+    assert all(getattr(heedful, name) is not None for name in heedful.__all__)
+    assert heedful.load.__module__ == "heedful.api.run"
     with pytest.raises(AttributeError, match="no attribute 'biuld'"):
         _ = heedful.biuld
 

@@ -6,6 +6,7 @@ import torch
 from heedful.errors import RequestError
 from heedful.objectives import registry
 from heedful.objectives.classification import AnswerSpan, SequenceClass, TokenClass
+from heedful.objectives.contrastive import InfoNCE
 from heedful.objectives.cross_entropy import MaskedToken, NextToken
 from heedful.objectives.regression import NumberError
 from heedful.objectives.segmentation import PixelClass
@@ -25,6 +26,7 @@ RECIPES = {
     "sick-relatedness": ("NUMBER", NumberError),
     "phrasebook-questions": ("ANSWER", AnswerSpan),
     "scene-masks": ("PIXEL", PixelClass),
+    "sick-embeddings": ("CONTRAST", InfoNCE),
 }
 OVER_VOCABULARY = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "MASKED_TOKEN")]
 SMOOTHED = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "CLASS", "TAG", "PIXEL")]

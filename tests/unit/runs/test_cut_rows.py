@@ -102,6 +102,9 @@ CASES = {
     ),
     "multilabel-classification": Case(labelled, {"model": READER, "tokenizer": WORDS}, TEXT_LIMIT),
     "regression": Case(labelled, {"model": READER, "tokenizer": WORDS}, TEXT_LIMIT),
+    "sentence-embedding": Case(
+        lambda i, text: {"text": text, "pair": "two"}, {"model": READER, "tokenizer": WORDS}, TEXT_LIMIT
+    ),
     "tagging": Case(
         lambda i, text: {"words": f"a {text.strip().replace(' ', '-')[:24]}", "tags": f"x {'xy'[i % 2]}"},
         {"model": {**READER, "max_length": 18}, "tokenizer": {"subwords": {"kind": "character"}}},

@@ -740,7 +740,8 @@ def test_the_cache_takes_a_byte_for_each_token_of_a_tiny_vocabulary(run):
 @pytest.mark.parametrize("is_first", [True, False])
 def test_one_process_alone_tells_the_outcome(tmp_path, monkeypatch, capsys, as_json, is_first):
     ended = TrainingResult("updates", TrainingState(update=2))
-    monkeypatch.setattr(module, "train_run", lambda *a, **b: module.Trained(None, ended, is_first))
+    trained = module.Trained(None, ended, is_first)
+    monkeypatch.setattr("heedful.api.training.train_run", lambda *a, **b: trained)
     options = {"resume": False, "device": "cpu", "tensorboard": False, "as_json": as_json}
     train_into(tmp_path / "run", recipe(), **options)
     assert bool(capsys.readouterr().out) == is_first
