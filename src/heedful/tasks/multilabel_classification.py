@@ -108,7 +108,7 @@ class MultilabelRecipe(ClassificationRecipe):
     scored_metrics: ClassVar[frozenset[str]] = frozenset({"micro-f1", "macro-f1", "exact-match"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelSet(Prediction):
     """The prediction of labels; ``text`` has them with separators, and ``score`` is unused.
 

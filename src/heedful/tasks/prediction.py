@@ -55,7 +55,7 @@ class PredictOptions:
 DEFAULT_OPTIONS = PredictOptions()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """One answer, with what is needed to recompute its score.
 
@@ -97,6 +97,16 @@ class Prediction:
     distribution: "tuple[Sequence[str], NDArray[np.float32]] | None" = field(
         default=None, repr=False, compare=False
     )
+
+    def __repr__(self) -> str:
+        """Show what the answer has; of lists, only how long they are."""
+        shown = []
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if not entry.repr or value is None or (entry.name != "text" and not value):
+                continue
+            shown.append(f"{entry.name}=" + (f"<{len(value)}>" if isinstance(value, list) else repr(value)))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def label_probabilities(self) -> dict[str, float]:
         """Return the probability of every label; nothing if the task predicts no labels."""

@@ -81,7 +81,7 @@ class RegressionRecipe(WholeTextRecipe):
         return {"loss"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NumberPrediction(Prediction):
     """A predicted number; ``text`` has six significant digits, and ``score`` is unused.
 

@@ -158,7 +158,7 @@ class SentenceEmbeddingRecipe(TextRecipe):
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimilarityPrediction(Prediction):
     """The cosine similarity of two texts; ``text`` has four decimals, and ``score`` is unused.
 

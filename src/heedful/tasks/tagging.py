@@ -164,7 +164,7 @@ class TagBatches:
             yield int(bounds[first]), int(bounds[last])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tagged(Prediction):
     """A prediction of tags: ``text`` has them with blanks between, ``score`` is the sum of ``log_probs``.
 

@@ -30,7 +30,7 @@ QUESTION, PASSAGE, ANSWER, START = "question", "passage", "answer", "start"
 N_SPECIALS = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer(Prediction):
     """A predicted span of a passage; ``score`` is the log-probability of its start and end.
 

@@ -14,7 +14,7 @@ SMALLEST = 0.001
 """The smallest share that texts show as a number."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Segmentation(Prediction):
     """The predicted classes of the pixels of an image; ``text`` has their shares, ``score`` is unused.
 
