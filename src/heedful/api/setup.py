@@ -19,7 +19,7 @@ from heedful.plugins import allow_plugins
 from heedful.runs.prepare import prepare as prepare_data
 from heedful.runs.resuming import begin_folder, locked_run, with_fixed_processes
 from heedful.runs.train import build_module, seal
-from heedful.tasks.base import Task
+from heedful.tasks.base import PreparedData, Task
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData
 
@@ -33,12 +33,14 @@ class Setup:
         module: the model, ``module.model``, with its objective.
         data: the training data, planned in updates of ``training.tokens_per_update``.
         folder: the run's folder, which has the recipe and the processor already.
+        prepared: the encoded rows, also those for validation.
     """
 
     task: Task
     module: ModelWithLoss
     data: PlannedData
     folder: RunFolder
+    prepared: PreparedData = field(repr=False)
     held: Sequence[HeldRows] = field(default=(), repr=False)
 
     @property
@@ -69,12 +71,13 @@ class Setup:
         return self.module(batch, self.module.counts(batch))
 
     def finish(self, **facts: int | float | str) -> Run:
-        """Write the weights, which makes the folder a run, and load it.
+        """Write the weights (and tuned thresholds), which makes the folder a run, and load it.
 
         Args:
             **facts: entries of the run's card about the training, such as ``updates=300``.
         """
-        seal(self.folder, self.task.recipe, self.model, facts)
+        tuned = self.task.tune(self.model, self.prepared, ignore)
+        seal(self.folder, self.task.recipe, self.model, facts, tuned)
         run = load(self.folder.path, device=str(next(self.model.parameters()).device), verify=False)
         run.held = self.held
         return run
@@ -126,4 +129,4 @@ def prepare(
         module = build_module(prepared.task, torch_device, log)
         with_fixed_processes(folder, settings, 1)
     module.train()
-    return Setup(prepared.task, module, prepared.task.training_data(prepared), folder, held)
+    return Setup(prepared.task, module, prepared.task.training_data(prepared), folder, prepared, held)

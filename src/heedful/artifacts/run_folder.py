@@ -10,6 +10,7 @@
 | ``scale.json`` | of a regression: mean and standard deviation of the training data |
 | ``images.json`` | of a task with images: their size, mean and standard deviation |
 | ``weights.safetensors`` | the weights for prediction: best, last or averaged, as the recipe says |
+| ``thresholds.json`` | of a multi-label classifier: thresholds tuned with these weights |
 | ``metrics.jsonl`` | the events of the training, one JSON object per line |
 | ``data.json`` | the data report: what was read, kept and dropped, with hashes |
 | ``environment.json`` | versions, machine, command |
@@ -51,6 +52,7 @@ class RunFolder:
         self.scale = self.path / "scale.json"
         self.images = self.path / "images.json"
         self.weights = self.path / "weights.safetensors"
+        self.thresholds = self.path / "thresholds.json"
         self.metrics = self.path / "metrics.jsonl"
         self.data_report = self.path / "data.json"
         self.environment = self.path / "environment.json"
@@ -60,6 +62,11 @@ class RunFolder:
     def tokenizer(self, side: str) -> Path:
         """Return the path of the tokenizer of ``source``, ``target``, ``text`` or ``caption``."""
         return self.path / f"{side}.tokenizer.json"
+
+    @property
+    def results(self) -> tuple[Path, ...]:
+        """The files that the end of a training writes; it writes them again if it is resumed."""
+        return self.weights, self.thresholds
 
     @property
     def has_ended(self) -> bool:
@@ -152,8 +159,8 @@ class RunFolder:
             is_entry = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
             if not (is_entry and isinstance(expected.get("bytes"), int) and Path(name).name == name):
                 raise DamagedError(f"{self.card}: damaged: expected bytes and sha256 of the file {name!r}")
-            # Training writes only the weights again, from checkpoints.
-            remedy = self._remedy if path == self.weights else "restore it from a copy"
+            # Training writes only its results again, from checkpoints.
+            remedy = self._remedy if path in self.results else "restore it from a copy"
             if not path.is_file():
                 raise DamagedError(f"{path}: missing, though it belongs to the run; {remedy}")
             size = path.stat().st_size

@@ -11,7 +11,7 @@ MOST_SCORES, MOST_COUNTS = 50, 12
 LONGEST = 24
 """Maximum number of characters of a class in a table."""
 
-RATES = {"precision": "precision", "recall": "recall", "f1": "F1", "iou": "IoU"}
+RATES = {"precision": "precision", "recall": "recall", "f1": "F1", "iou": "IoU", "threshold": "threshold"}
 
 
 def class_tables(details: JsonMapping, width: int, heading: str = "class") -> Iterator[str]:

@@ -115,7 +115,8 @@ def _prepare_card(folder: RunFolder) -> None:
         card = folder.read_card()
     except (RequestError, DamagedError):
         return  # it is missing or damaged; it is written again at the end
-    unchanged = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
+    results = {path.name for path in folder.results}
+    unchanged = {name: entry for name, entry in card["files"].items() if name not in results}
     folder.check_files({"files": unchanged})
     card["files"].pop(folder.recipe.name, None)
     write_card(folder.card, card)

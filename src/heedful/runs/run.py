@@ -343,6 +343,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         _refuse_damaged_checkpoints(folder)
         load_tensors(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
+        task.load_tuned(folder)
         load_weights(folder.weights, model)
     return Run(folder, task, model.to(torch_device))
 

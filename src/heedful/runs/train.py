@@ -12,10 +12,11 @@ from torch import nn
 
 from heedful import __version__
 from heedful.artifacts.environment import choose_device
-from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card
+from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card, write_json
 from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import RequestError
 from heedful.memory import keep_freed_memory, memory_errors_as
+from heedful.models.base import Model
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
 from heedful.runs.learning_rates import schedule_of
@@ -23,7 +24,7 @@ from heedful.runs.memory_budget import REMEDY, TOO_LARGE, check_model, rehearse,
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
-from heedful.tasks.base import Log, Task
+from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.pretrained import frozen_tables
 from heedful.tasks.registry import task_for
 from heedful.training import checkpoints, distribution
@@ -84,21 +85,22 @@ def train_run(
             return Trained(folder, previous_result, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
         with emptied_on_failure(folder.path) if cleans_up else nullcontext():
-            recipe, training = _set_up(recipe, folder, torch_device, stack, resume=resume, log=log_once)
+            recipe, data, training = _set_up(recipe, folder, torch_device, stack, resume=resume, log=log_once)
             training.callbacks = callbacks(folder)
         result = training.fit(resume=resume)
         if distribution.is_first():
             model = training.module.model
+            assert isinstance(model, Model)
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
             _keep_better_weights(training, result, log_once)
             _log_warm_up(recipe, model, log_once)
-            finish(folder, recipe, model, result)
+            finish(folder, recipe, model, result, data.task.tune(model, data, log_once))
         return Trained(folder, result, distribution.is_first())
 
 
 def _set_up(
     recipe: Recipe, folder: RunFolder, device: torch.device, stack: ExitStack, *, resume: bool, log: Log
-) -> tuple[Recipe, Training]:
+) -> tuple[Recipe, PreparedData, Training]:
     """Prepare data, model and optimizer; refuse whatever does not fit, before the first update.
 
     Args:
@@ -110,7 +112,7 @@ def _set_up(
         log: called with lines about the preparation.
 
     Returns:
-        The recipe with the number of processes, and the training.
+        The recipe with the number of processes, the data, and the training.
     """
     has_weights = resume and bool(checkpoints.paths(folder.path))
     check_model(recipe, device, is_new=not has_weights)
@@ -136,7 +138,9 @@ def _set_up(
     validate = with_threads(n_threads, task.validator(prepared, module))
     frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
-    return recipe, Training(module, data, optimizer, schedule, recipe.training, folder.path, validate, frozen)
+    settings = recipe.training
+    training = Training(module, data, optimizer, schedule, settings, folder.path, validate, frozen)
+    return recipe, prepared, training
 
 
 def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -> None:
@@ -258,17 +262,25 @@ def _threads(n: int | None) -> Iterator[None]:
         torch.set_num_threads(n_before)
 
 
-def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:
-    """Write the weights that predictions use, then the card that makes the folder a run."""
+def finish(
+    folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult, tuned: JsonMapping | None
+) -> None:
+    """Write the weights that predictions use, then the card that makes the folder a run; see `seal`."""
     facts = {
         "updates": result.state.update,
         "stopped": result.stop_reason,
         "seconds": round(result.state.seconds, 3),
     }
-    seal(folder, recipe, model, facts)
+    seal(folder, recipe, model, facts, tuned)
 
 
-def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: JsonMapping) -> None:
+def seal(
+    folder: RunFolder,
+    recipe: Recipe,
+    model: nn.Module,
+    facts: JsonMapping,
+    tuned: JsonMapping | None = None,
+) -> None:
     """Write a model's weights, then the card that makes the folder a run.
 
     Args:
@@ -276,11 +288,15 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: JsonMapping
         recipe: the same.
         model: with the weights that predictions use.
         facts: entries of the card about the training.
+        tuned: the result of `Task.tune`.
     """
     # Remove the old card first: its hash would not match the new weights.
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
     files = [folder.recipe, *task_for(recipe).Processor.files(folder), folder.weights]
+    if tuned is not None:
+        write_json(folder.thresholds, tuned)
+        files.append(folder.thresholds)
     write_card(
         folder.card,
         {

@@ -77,8 +77,9 @@ class Task(ABC):
     | for | methods |
     |---|---|
     | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
-    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`; `training_data`, `validator` |
-    | prediction | `load`, `build_model`; `predictor`, whose predictions are those of `predict` |
+    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise` |
+    | | `training_data`, `validator`; `tune` |
+    | prediction | `load`, `build_model`, `load_tuned`; `predictor`, which calls `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
     | explanation | the same; `model_input` |
     | embeddings | the same; `embedding_inputs` |
@@ -281,6 +282,13 @@ class Task(ABC):
         """Return the validation metrics, given the mean of each term of the loss. `validator` calls it."""
         return {metric: terms[term] for metric, term in self.validation_terms.items()}
 
+    def tune(self, model: Model, data: "PreparedData", log: Log) -> JsonMapping | None:
+        """Return what predictions need besides the weights, chosen on the validation data; None: nothing.
+
+        Called once training is over, with the final weights; the run stores it in ``thresholds.json``.
+        """
+        return None
+
     @abstractmethod
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return a batch of random sequences like those of `training_data`.
@@ -452,6 +460,9 @@ class Task(ABC):
     def load(self, folder: RunFolder) -> None:
         """Read the processor that `save` wrote, to resume a training or to use a run."""
         self.processor = self.Processor.load(folder)
+
+    def load_tuned(self, folder: RunFolder) -> None:  # noqa: B027 (most tune nothing)
+        """Read the result of `tune`, after `load`; not called for a run whose training has not ended."""
 
 
 def metric_name(score: Score) -> str:

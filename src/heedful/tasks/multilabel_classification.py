@@ -6,7 +6,7 @@ text -> token ids -> hidden states -> probability of each label -> labels
     loss = - sum_i 1/C sum_c [y_ic log p_ic + (1 - y_ic) log(1 - p_ic)],     p_i = sigmoid(W pooled_i + w_0)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +18,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
+from heedful.data.plan import in_order
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError, nearest
@@ -27,15 +29,15 @@ from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
 from heedful.recipes import schema
-from heedful.tasks.base import RowReader
+from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.evaluation import Batches
-from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, label_index
+from heedful.tasks.evaluation import Batches, micro_batch_tokens
+from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, first_labels, label_index
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
@@ -43,8 +45,18 @@ from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Predicti
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import WholeTextTask, synthetic_texts
+from heedful.tasks.thresholds import (
+    DEFAULT,
+    Thresholds,
+    best_threshold,
+    given_thresholds,
+    read_thresholds,
+    shown,
+)
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
+
+Threshold = Annotated[float, Field(gt=0, lt=1)]
 
 
 class MultilabelConfig(ClassificationConfig):
@@ -55,12 +67,14 @@ class MultilabelConfig(ClassificationConfig):
 
     Args:
         separator: what is between two labels in a text.
-        threshold: a label is predicted if its probability is greater.
+        threshold: a label is predicted if its probability is greater: a number for all labels, numbers by
+            label (0.5 for those left out), or ``tuned``. That computes, at the end of training, the threshold
+            of each label with the best F1 on the validation data; until then it is 0.5.
     """
 
     kind: Literal["multilabel-classification"] = "multilabel-classification"  # type: ignore[assignment]
     separator: Annotated[str, Field(min_length=1)] = ","
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    threshold: Literal["tuned"] | Threshold | dict[str, Threshold] = DEFAULT
 
 
 class BinaryCrossEntropy:
@@ -113,7 +127,7 @@ class LabelSet(Prediction):
     """The prediction of labels; ``text`` has them with separators, and ``score`` is unused.
 
     Args:
-        labels: those whose probability exceeds the threshold, in their order.
+        labels: those whose probability exceeds their threshold, in their order.
         probabilities: of every label.
     """
 
@@ -144,6 +158,7 @@ class MultilabelClassification(Classification):
     )
 
     recipe: MultilabelRecipe
+    tuned: Thresholds | None = None
 
     @property
     def columns(self) -> Columns:
@@ -187,14 +202,14 @@ class MultilabelClassification(Classification):
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a set of labels for each input, a text or a pair of texts."""
+        thresholds = self.thresholds
         outputs = self.model_outputs(model, inputs, class_logits, options.progress)
-        return [self._label_set(*output) for output in outputs]
+        return [self._label_set(thresholds, *output) for output in outputs]
 
-    def _label_set(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
-        task = self.recipe.task
+    def _label_set(self, thresholds: Thresholds, logits: Tensor, note: str | None, cut: int) -> LabelSet:
         probabilities = dict(zip(self.processor.labels, logits.sigmoid().tolist(), strict=True))
-        labels = [label for label, p in probabilities.items() if p > task.threshold]
-        text = task.separator.join(labels)
+        labels = [label for label, p in probabilities.items() if p > thresholds[label]]
+        text = self.recipe.task.separator.join(labels)
         return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
@@ -229,6 +244,63 @@ class MultilabelClassification(Classification):
         )
         return ModelInput(batch, axes, answer, targets)
 
+    # Thresholds --------------------------------------------------------------------------------------------
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The threshold of each label, in their order; 0.5 as long as tuned ones are not known."""
+        setting = self.recipe.task.threshold
+        if setting == "tuned":
+            return self.tuned or given_thresholds(DEFAULT, self.processor.labels)
+        return given_thresholds(setting, self.processor.labels)
+
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Fill in word vectors, and log the labels, and their thresholds if the recipe has several.
+
+        Raises:
+            RequestError: the recipe has a threshold for an unknown label.
+        """
+        super().initialise(model, log)
+        if isinstance(self.recipe.task.threshold, Mapping):
+            log(f"thresholds: {shown(self.thresholds)}")
+
+    def tune(self, model: Model, data: PreparedData, log: Log) -> JsonMapping | None:
+        """Return the thresholds with the best F1 on the validation data, if the recipe asks for them."""
+        if self.recipe.task.threshold != "tuned":
+            return None
+        labels, (probabilities, targets) = self.processor.labels, self._validation_outputs(model, data.valid)
+        columns = zip(labels, probabilities.T, targets.T, strict=True)
+        thresholds = {label: best_threshold(ps, ys) for label, ps, ys in columns}
+        log(f"thresholds with the best F1 on the validation data: {shown(thresholds)}")
+        if missing := [label for label, ys in zip(labels, targets.T, strict=True) if not ys.any()]:
+            log(f"no validation row has these labels, whose threshold is {DEFAULT}: {first_labels(missing)}")
+        return {"version": 1, "thresholds": thresholds}
+
+    def _validation_outputs(
+        self, model: Model, store: TokenStore
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the probability of each label for each row, and whether the row has it: ``[N, C]`` each."""
+        batches, device = self.batches(store, training=False), next(model.parameters()).device
+        probabilities = np.zeros((len(batches.lengths), len(self.processor.labels)))
+        targets, is_training = np.zeros(probabilities.shape, dtype=bool), model.training
+        model.eval()
+        with torch.no_grad():
+            for samples in in_order(batches.lengths, micro_batch_tokens(self.recipe)):
+                batch = batches(samples.tolist(), 0).to(device)
+                assert batch.values is not None
+                logits = class_logits(model(batch.inputs), model.heads, batch.inputs.layout)
+                probabilities[samples] = logits.cpu().sigmoid().numpy()
+                targets[samples] = batch.values.cpu().numpy() > 0
+        model.train(is_training)
+        return probabilities, targets
+
+    def load_tuned(self, folder: RunFolder) -> None:
+        """Read the thresholds, if they are tuned ones."""
+        if self.recipe.task.threshold == "tuned":
+            self.tuned = read_thresholds(folder.thresholds, self.processor.labels)
+
+    # Evaluation --------------------------------------------------------------------------------------------
+
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that not all labels are unknown."""
         UnknownLabels.among(self._located_labels(rows), self.processor.labels)
@@ -236,12 +308,17 @@ class MultilabelClassification(Classification):
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Return micro and macro F1, and the accuracy of whole sets."""
+        """Return micro and macro F1, and the accuracy of whole sets; thresholds that differ are details."""
         unknown = UnknownLabels.among(self._located_labels(rows), self.processor.labels)
         predicted = [set(prediction.labels) for prediction in as_type(LabelSet, predictions)]
         targets = [set(self._labels(row)) for row in rows]
         scores = label_set_scores(predicted, targets, (*self.processor.labels, *unknown.labels))
+        if not isinstance(self.recipe.task.threshold, float):
+            thresholds = [*self.thresholds.values(), *(None for _ in unknown.labels)]
+            scores[0] = replace(scores[0], details={**scores[0].details, "threshold": thresholds})
         notes = [*unknown.notes(), *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
+        if self.recipe.task.threshold == "tuned" and self.tuned is None:
+            notes.append(f"task.threshold=tuned: training has not ended, so all thresholds are {DEFAULT}")
         return unknown.counted_in(scores), notes
 
     def records(

@@ -76,3 +76,13 @@ def test_sets_of_labels_have_scores_but_no_matrix():
 def test_other_scores_have_no_tables():
     assert list(class_tables({}, 80)) == []
     assert list(class_tables(classification_scores("ab", "ab")["macro_f1"].details, 80)) == []
+
+
+def test_thresholds_stand_beside_the_scores_of_their_labels():
+    details = {"classes": ["a", "new"], "f1": [0.5, None], "support": [3, 1], "threshold": [0.25, None]}
+    assert list(class_tables(details, 80)) == [
+        "",
+        "class      F1  threshold  count",
+        "a      0.5000     0.2500      3",
+        "new         -          -      1",
+    ]
