@@ -128,6 +128,7 @@ class Regression(WholeTextTask):
         evaluation_verb="estimating",
         data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
+        predicts_numbers=True,
     )
     validation_terms: ClassVar = {"loss": VALUE}
 

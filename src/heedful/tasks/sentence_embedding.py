@@ -235,6 +235,7 @@ class SentenceEmbedding(TextTask):
         evaluation_verb="embedding",
         data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
+        predicts_numbers=True,
     )
     target_column = None
     has_pooling = True

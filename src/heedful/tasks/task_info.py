@@ -20,6 +20,7 @@ class TaskInfo:
         data_forms: forms in which a user's own data set can be evaluated.
         memory_advice: if memory runs out, how to get shorter sequences.
         options: names of the fields of `PredictOptions` that the task supports.
+        predicts_numbers: whether predictions are numbers, which have no probability.
         predicts_images: whether predictions are images (`Prediction.image_file`), which may be written.
         generates: whether it is evaluated on generated text, which depends on the decoding.
         unlimited_length: whether models may have no maximum length, so that only ``data.filter`` limits rows.
@@ -33,6 +34,7 @@ class TaskInfo:
     data_forms: tuple[OwnData, ...]
     memory_advice: str
     options: tuple[str, ...] = ()
+    predicts_numbers: bool = False
     predicts_images: bool = False
     generates: bool = False
     unlimited_length: bool = False

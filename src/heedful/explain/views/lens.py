@@ -31,7 +31,7 @@ LONGEST = 14
 
 def supports(run: Run) -> bool:
     """Whether the model has a stack of blocks that the heads read, and its answer a probability."""
-    return run.recipe.task.kind != "regression" and bool(stacks_of(run.model).keys() - {"encoder"})
+    return not run.task.info.predicts_numbers and bool(stacks_of(run.model).keys() - {"encoder"})
 
 
 @torch.no_grad()

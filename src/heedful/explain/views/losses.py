@@ -21,7 +21,7 @@ PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
 
 def supports(run: Run) -> bool:
     """Whether the answer has a probability."""
-    return run.recipe.task.kind != "regression"
+    return not run.task.info.predicts_numbers
 
 
 @torch.no_grad()
