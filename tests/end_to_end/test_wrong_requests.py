@@ -126,7 +126,7 @@ RECIPES = {
         "dropout: 1.5",
         ["tiny.yaml:8: model.dropout: expected a number less than 1"],
     ),
-    "syntax": ("n_heads: 2", "n_heads: [2", ["tiny.yaml:9:30: expected ',' or ']'"]),
+    "syntax": ("n_heads: 2", "n_heads: [2", ["tiny.yaml:9:30: expected ']', for the '[' on line 9, got '}'"]),
     "duplicate key": ("n_layers: 1", "d_model: 32", ["tiny.yaml:8", "d_model", "duplicate key"]),
     "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 must be divisible by n_heads=3"]),
     "tie": (
@@ -415,7 +415,7 @@ OPTIONS = [
     (["predict", "RUN", "--decoding", "kind=sample", "--beam", "2"], ["beam=2 is not supported by sampling"]),
     (["predict", "RUN", "--decoding", "temperature=1"], ["decoding.temperature", "unknown key"]),
     (["predict", "RUN", "--decoding", "kind=greedi"], ["unknown kind 'greedi' (did you mean 'greedy'?)"]),
-    (["predict", "RUN", "--decoding", "kind"], ["expected key=value"]),
+    (["predict", "RUN", "--decoding", "kind"], ["expected KEY=VALUE"]),
     (["predict", "RUN", "--device", "tpu"], ["--device tpu: no such device"]),
     (["predict", "RUN", "--device", "mps"], ["--device mps: heedful runs on cpu and cuda"]),
     (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),

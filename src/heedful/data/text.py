@@ -190,6 +190,18 @@ class TsvSource(Source):
     separator: str = Field(default="\t", min_length=1, max_length=1)
     quotes: bool = False
 
+    @field_validator("separator", mode="before")
+    @classmethod
+    def _is_one_character(cls, separator: object) -> object:
+        if not isinstance(separator, str) or len(separator) == 1:
+            return separator
+        remedy = "for other files, use JSON lines (kind: jsonl)"
+        if separator in ("\\t", "tab", "TAB"):
+            remedy = 'write "\\t" in double quotes, or leave the key out: a tab is the default'
+        elif len(inner := separator.strip("“”„‘’'\"")) == 1:
+            remedy = f"write {json.dumps(inner)} in straight quotes"
+        raise ValueError(f"expected one character, got {separator!r}; {remedy}")
+
     @model_validator(mode="after")
     def _names_need_a_header(self) -> "TsvSource":
         names = [name for name in self.columns.values() if isinstance(name, str)]
