@@ -126,7 +126,7 @@ RECIPES = {
         "dropout: 1.5",
         ["tiny.yaml:8: model.dropout: expected a number less than 1"],
     ),
-    "syntax": ("n_heads: 2", "n_heads: [2", ["tiny.yaml:9:30: expected ',' or ']'"]),
+    "syntax": ("n_heads: 2", "n_heads: [2", ["tiny.yaml:9:30: expected ']', for the '[' on line 9, got '}'"]),
     "duplicate key": ("n_layers: 1", "d_model: 32", ["tiny.yaml:8", "d_model", "duplicate key"]),
     "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 must be divisible by n_heads=3"]),
     "tie": (
@@ -415,7 +415,7 @@ OPTIONS = [
     (["predict", "RUN", "--decoding", "kind=sample", "--beam", "2"], ["beam=2 is not supported by sampling"]),
     (["predict", "RUN", "--decoding", "temperature=1"], ["decoding.temperature", "unknown key"]),
     (["predict", "RUN", "--decoding", "kind=greedi"], ["unknown kind 'greedi' (did you mean 'greedy'?)"]),
-    (["predict", "RUN", "--decoding", "kind"], ["expected key=value"]),
+    (["predict", "RUN", "--decoding", "kind"], ["expected KEY=VALUE"]),
     (["predict", "RUN", "--device", "tpu"], ["--device tpu: no such device"]),
     (["predict", "RUN", "--device", "mps"], ["--device mps: heedful runs on cpu and cuda"]),
     (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),
@@ -590,3 +590,42 @@ def test_a_socket_is_no_data_file(heedful, transformer, tmp_path):
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(Path(os.path.relpath(tmp_path)) / "s"))
         refused(heedful("predict", transformer, "s", cwd=tmp_path), "s: ", "must be a regular file or a pipe")
+
+
+# Beginners' mistakes
+
+
+def test_an_image_is_no_input_of_a_task_on_texts(heedful, transformer, tmp_path):
+    (tmp_path / "pic.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    done = heedful("predict", transformer, "pic.png", cwd=tmp_path)
+    refused(done)
+    assert told(done) == "heedful: pic.png: an image; this run reads texts\n"
+
+
+def test_an_input_in_an_old_encoding_gets_the_command_that_converts_it(heedful, transformer, tmp_path):
+    (tmp_path / "in.txt").write_bytes("Käse\nSchöne Grüße\nred\n".encode("cp1252"))
+    done = heedful("predict", transformer, "in.txt", cwd=tmp_path)
+    failed(done, 2, 3)
+    assert done.err.count("iconv -f WINDOWS-1252 -t UTF-8 in.txt > NEW") == 1
+
+
+@pytest.mark.parametrize("split", ["dev", "validation"])
+def test_the_validation_data_have_one_name(heedful, transformer, tmp_path, split):
+    done = heedful("evaluate", transformer, "--split", split, cwd=tmp_path)
+    refused(done, f"--split {split}: no such split (did you mean 'valid'?)")
+
+
+def test_validation_data_are_checked_before_the_tokenizer_is_trained(heedful, corpus):
+    with (corpus / "valid.tgt").open("a") as file:
+        file.write("ONE MORE\n")
+    done = heedful("train", "tiny.yaml", "--out", "run", cwd=corpus)
+    refused(done, "data.valid: the columns are not line-aligned: ")
+    assert "training the tokenizer" not in done.err
+    assert not (corpus / "run").exists()
+
+
+def test_a_vocabulary_that_is_smaller_than_asked_for_is_reported(heedful, corpus):
+    tokenizer = ["tokenizer.subwords={kind: bpe, vocab_size: 50000}", "tokenizer.subwords.merges=null"]
+    done = heedful("train", "tiny.yaml", "training.max_updates=1", *tokenizer, "--out", "run", cwd=corpus)
+    assert done.status == 0, done.err
+    assert "tokens, fewer than vocab_size=50000: the training data give no more" in done.err

@@ -69,7 +69,9 @@ def opened(path: Path) -> Iterator[Any]:
             with path.open("rb") as raw, safe_open(f"/dev/fd/{raw.fileno()}", framework="pt") as file:
                 yield file
     except (SafetensorError, OSError) as error:
-        raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
+        is_cut = "incomplete" in str(error).lower()
+        reason = "the file is incomplete; copy or download it again" if is_cut else error
+        raise DamagedError(f"{path}: cannot be read as safetensors: {reason}") from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -18,7 +18,7 @@ from heedful.files import is_unicode
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
-    from heedful.data.lines import Location
+    from heedful.data.lines import File, Location
     from heedful.runs.run import Run
     from heedful.tasks.task_info import Columns
 
@@ -43,12 +43,14 @@ class Source:
         raw: lines with their line ends.
         size: maximum number of lines per block.
         ready: returns whether another line is available without waiting.
+        file: the file, of which more is read to guess its encoding; None: standard input.
     """
 
     name: str
     raw: Iterable[bytes]
     size: int = BLOCK
     ready: Callable[[], bool] = lambda: True
+    file: "File | None" = None
 
     @classmethod
     def of(cls, file: str) -> "Source":
@@ -66,7 +68,7 @@ class Source:
             located = find(file, Path())
             if is_parquet(file):
                 return cls(located.name, parquet_lines(located.path))
-            return cls(located.name, raw_lines(located))
+            return cls(located.name, raw_lines(located), file=located)
         if sys.stdin is None:
             raise RequestError("standard input is closed: expected input to read")
         stream, name = sys.stdin.buffer, "standard input"
@@ -82,7 +84,9 @@ class Source:
         """
         from heedful.data.lines import Location, decoded
 
-        return (decoded(raw, Location(self.name, number)) for number, raw in enumerate(self.raw, 1))
+        return (
+            decoded(raw, Location(self.name, number), self.file) for number, raw in enumerate(self.raw, 1)
+        )
 
     def text(self) -> str:
         """Return the whole text without the last line end."""
@@ -267,14 +271,15 @@ class InputFormat:
         from heedful.data.encodings import looks_like_utf16
         from heedful.data.lines import Location, decoded
 
-        input_format = None if structured else self
+        input_format, file = None if structured else self, source.file
         for number, raw in enumerate(source.raw, 1):
             location = Location(source.name, number)
             try:
-                line = decoded(raw, location)
+                line = decoded(raw, location, file)
             except DataError as error:
                 if number == 1 and (looks_like_utf16(raw) or raw.startswith(b"\x1f\x8b")):  # or gzip
                     raise
+                file = None  # the first message suggests an encoding
                 yield Input({}, str(error))
             else:
                 input_format = input_format or self._named_as(line)

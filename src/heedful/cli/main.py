@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from io import StringIO
+from itertools import pairwise
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
 from heedful.cli.score import score
 from heedful.cli.train import train
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, RequestError
 from heedful.memory import keep_freed_memory
 from heedful.plugins import allow_plugins, allowed_plugins
 
@@ -89,6 +90,26 @@ def _options(
 _ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
+_NoSuchOption: Any = vars(sys.modules[_ClickException.__module__])["NoSuchOption"]
+
+
+def _refuse_setting_as_option(option: str, arguments: list[str]) -> None:
+    """Raise `RequestError` if an unknown option of ``heedful train`` is the name of a setting."""
+    from heedful.recipes.suggestions import other_toolkits
+
+    if "train" not in arguments:
+        return
+    name = option.lstrip("-")
+    toolkit_name = name.replace("-", "_").lower()
+    keys = [name] if "." in name else [s.key for s in other_toolkits() if s.key and s.name == toolkit_name]
+    if keys:
+        values = [a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")]
+        values += [b for a, b in pairwise(arguments) if a == option and not b.startswith("-")]
+        value = values[0] if values else "VALUE"
+        written = " or ".join(f"{key}={value}" for key in keys)
+        raise RequestError(f"{option}: no such option; settings are written without dashes: {written}")
+
+
 GARBAGE = 20_000
 """Number of new objects from which Python searches them for garbage (by default 700).
 
@@ -145,7 +166,11 @@ def _run(arguments: list[str]) -> None:
     if "_HEEDFUL_COMPLETE" in os.environ:  # a shell asks for completions (--install-completion)
         command.main(arguments, prog_name="heedful")
     with command.make_context("heedful", _plugins_first(arguments)) as context:
-        command.invoke(context)
+        try:
+            command.invoke(context)
+        except _NoSuchOption as error:
+            _refuse_setting_as_option(error.option_name, arguments)
+            raise
 
 
 def _plugins_first(arguments: list[str]) -> list[str]:

@@ -127,6 +127,8 @@ class Inputs:
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
         if self.column and not (self.is_table or self.is_parquet or self.structured):
             raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+        if file is not None and not reads_images and file.lower().endswith(SUFFIXES):
+            raise RequestError(f"{file}: an image; this run reads texts")
         if file is None or (reads_images and file.lower().endswith(SUFFIXES)):
             return iter([Input({input_format.keys[0]: path}) for path in _image_paths(self.files)])
         if self.is_table and not whole:

@@ -61,7 +61,8 @@ def table_inputs(file: str, input_format: InputFormat, like: object) -> Iterator
     try:
         source = user_table(located.path, list(keys), table_like, names)
     except HeaderError as error:
-        raise DataError(f"{error}; or give the names in the file with --column NAME") from None
+        remedy = "" if names else f"; or choose the fields with --column {input_format.keys[0]}=NAME"
+        raise DataError(f"{error}{remedy}") from None
     assert isinstance(source, TsvSource)
     header, records = source.header_and_records(located)
     numbers = source.field_numbers(header, located)

@@ -78,7 +78,8 @@ class ConllSource(Source):
             return
         if (missing := first_missing(fields, self.columns.values())) is not None:
             hint = "; fields of CoNLL-U are separated by tabs" if self.universal and "\t" not in line else ""
-            raise DataError(too_few_fields(location, fields, missing) + hint)
+            column = next(column for column, number in self.columns.items() if number == missing)
+            raise DataError(too_few_fields(location, fields, missing, column) + hint)
         yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, location)
 
 

@@ -11,15 +11,47 @@ from collections.abc import Iterable
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 _HIGH = re.compile(rb"[\x80-\xff]+")
+_HIGH_OF_LATIN = re.compile(
+    rb"(?<=[A-Za-z])[\x80-\xff]+|[\x80-\xff]+(?=[A-Za-z])|(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])"
+)
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _HALF_WIDTH = re.compile(r"[\uff61-\uff9f]")
 _IDEOGRAPHS = re.compile(r"[\u4e00-\u9fff]")
+_HANGUL = re.compile(r"[\uac00-\ud7a3]")
+_FREQUENT = re.compile(rb"[\xb0-\xd7][\xa1-\xfe]")
+_CYRILLIC_VOWELS = re.compile("[аио]")
+
+_PUNCTUATION = {*"‘’‚“”„–—…•€«»§°"}
+_LATIN_LETTERS = {
+    "WINDOWS-1252": (
+        "äöüß",  # German
+        "àâæçéèêëîïôœùûüÿ",  # French
+        "áéíñóúü¿¡ªº",  # Spanish
+        "àáâãçéêíóôõúü",  # Portuguese
+        "àèéìíîòóùú",  # Italian
+        "åäöæøé",  # Danish, Finnish, Norwegian, Swedish
+        "áæðéíóöúýþ",  # Icelandic
+    ),
+    "WINDOWS-1250": (
+        "ąćęłńóśźż",  # Polish
+        "áäčďéěíĺľňóôŕřšťúůýž",  # Czech, Slovak
+        "áéíóöőúüű",  # Hungarian
+        "ăâîşţ",  # Romanian
+        "čćđšž",  # Croatian, Slovene
+    ),
+}
+"""Letters other than ASCII of the languages that are written in an encoding, in lower case."""
+
+_CYRILLIC = ("WINDOWS-1251", "KOI8-R")
 
 DESCRIPTIONS = {
     "UTF-16": "UTF-16",
     "SHIFT_JIS": "Shift JIS (Japanese)",
     "GB18030": "GB 18030 (Chinese)",
-    "CP1252": "CP1252 (Western European)",
+    "WINDOWS-1252": "Windows-1252 (Western European), as Excel and older Windows programs save it",
+    "WINDOWS-1250": "Windows-1250 (Central European), as Excel and older Windows programs save it",
+    "WINDOWS-1251": "Windows-1251 (Cyrillic), as Excel and older Windows programs save it",
+    "KOI8-R": "KOI8-R (Cyrillic)",
 }
 """Encodings that are guessed, by their names for ``iconv``."""
 
@@ -32,22 +64,44 @@ def looks_like_utf16(raw: bytes) -> bool:
 def likely_encoding(content: bytes) -> str | None:
     """Return the name of the likely encoding of bytes that are not UTF-8, for ``iconv``.
 
-    UTF-16 is recognised by its byte order mark. Shift JIS needs kana, GB 18030 ideographs without kana. In
-    Western European text, most bytes above 127 are single, between letters of ASCII; other alphabets have
-    runs of them, but there are several encodings for each, so nothing is guessed.
+    UTF-16 is recognised by its byte order mark. Shift JIS needs kana, GB 18030 frequent ideographs (the
+    first level of GB 2312) without kana, in text that is not Korean. In text of Latin letters, most bytes
+    above 127 are single or next to letters of ASCII, and the letters of languages decide between its
+    encodings. Cyrillic needs its frequent vowels. For other alphabets, nothing is guessed.
     """
     if looks_like_utf16(content):
         return "UTF-16"
-    japanese, chinese = _decoded(content, "shift_jis"), _decoded(content, "gb18030")
-    n_kana, n_ideographs = len(_KANA.findall(japanese)), len(_IDEOGRAPHS.findall(chinese))
+    japanese = _decoded(content, "shift_jis")
+    n_kana = len(_KANA.findall(japanese))
     if n_kana > _n_high(japanese) / 10 and n_kana > len(_HALF_WIDTH.findall(japanese)):
         return "SHIFT_JIS"
-    if n_ideographs > _n_high(chinese) / 2 and not _KANA.search(chinese):
+    if _looks_chinese(content):
         return "GB18030"
-    runs = _HIGH.findall(content)
-    if 2 * sum(len(run) == 1 for run in runs) > len(runs) and _decoded(content, "cp1252"):
-        return "CP1252"
-    return None
+    if 2 * len(_HIGH_OF_LATIN.findall(content)) > len(_HIGH.findall(content)):
+        shares = {encoding: _share_of_latin(content, encoding) for encoding in _LATIN_LETTERS}
+        best = max(shares, key=lambda encoding: shares[encoding])
+        return best if shares[best] > 0.5 else None
+    return next((encoding for encoding in _CYRILLIC if _looks_russian(content, encoding)), None)
+
+
+def _share_of_latin(content: bytes, encoding: str) -> float:
+    """Return the largest share of characters other than ASCII that a language of the encoding has."""
+    characters = [c for c in _decoded(content, encoding).lower() if not c.isascii()]
+    languages = [_PUNCTUATION | {*letters} for letters in _LATIN_LETTERS[encoding]]
+    return max(sum(c in language for c in characters) for language in languages) / max(1, len(characters))
+
+
+def _looks_chinese(content: bytes) -> bool:
+    chinese, korean = _decoded(content, "gb18030"), _decoded(content, "euc_kr")
+    ideographs = _IDEOGRAPHS.findall(chinese)
+    n_frequent = sum(_FREQUENT.fullmatch(c.encode("gb18030")) is not None for c in ideographs)
+    is_korean = len(_HANGUL.findall(korean)) > 0.8 * _n_high(korean) > 0
+    return n_frequent > _n_high(chinese) / 2 and not _KANA.search(chinese) and not is_korean
+
+
+def _looks_russian(content: bytes, encoding: str) -> bool:
+    text = _decoded(content, encoding)
+    return len(_CYRILLIC_VOWELS.findall(text)) > 0.15 * _n_high(text)
 
 
 def conversion_hint(lines: Iterable[bytes], name: str) -> str:

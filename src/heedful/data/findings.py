@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from heedful.data.lines import LocatedRow, Row
+from heedful.data.lines import LocatedRow, Location, Row
 
 SHARE_OF_IDENTICAL = 0.5
 """More pairs than this share with identical texts are reported."""
@@ -23,10 +23,12 @@ class Findings:
     Args:
         pair: two columns whose texts should differ; None: there are none.
         label: the column of the class; None: there is none.
+        without_header: whether the rows are those of a table that should have no header.
     """
 
-    def __init__(self, pair: tuple[str, str] | None, label: str | None) -> None:
-        self.pair, self.label = pair, label
+    def __init__(self, pair: tuple[str, str] | None, label: str | None, without_header: bool = False) -> None:
+        self.pair, self.label, self.without_header = pair, label, without_header
+        self.first: tuple[str, Location] | None = None
         self.n_rows = self.n_identical = 0
         self.classes: Counter[str] = Counter()
 
@@ -39,13 +41,24 @@ class Findings:
                 self.n_identical += located.row[first] == located.row[second]
             if self.label is not None:
                 self.classes[str(located.row[self.label])] += 1
+                self.first = self.first or (str(located.row[self.label]), located.location)
             yield located
 
     def notes(self) -> list[str]:
         """Return what should be checked in these rows, for the log."""
         return [
-            f"data.train: {note}" for note in (*self._identical(), *self._spellings(), *self._one_class())
+            f"data.train: {note}"
+            for note in (*self._header(), *self._identical(), *self._spellings(), *self._one_class())
         ]
+
+    def _header(self) -> Iterator[str]:
+        if self.first is None or not self.without_header:
+            return
+        label, location = self.first
+        if self.classes[label] == 1 and location.line == 1 and self.n_rows > 1:
+            yield (
+                f"{location}: the label {label!r} is only here; if this line is a header, set header: true"
+            )
 
     def _identical(self) -> Iterator[str]:
         if self.pair is None or self.n_identical <= SHARE_OF_IDENTICAL * self.n_rows:

@@ -34,7 +34,8 @@ def _find(recipe_path: str, root: Path) -> File:
     name = expand(recipe_path)
     folder = root / name
     if not folder.is_dir():
-        siblings = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        entries = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        siblings = (path for path in entries if path.is_dir())
         raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in siblings))}")
     return File(folder, name)
 

@@ -1,6 +1,7 @@
 """All data sources, those that combine others, and the source for a user's own file."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -9,13 +10,14 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
 from heedful.data.corpora import open_corpus, require_corpus
+from heedful.data.file_hints import listed, looks_like_data
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.functions import PythonSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
 from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
-from heedful.data.text import SEPARATORS, FilesSource, JsonlSource, TextSource, TsvSource
+from heedful.data.text import SEPARATORS, TEXT, FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
 
 T = TypeVar("T")
@@ -269,18 +271,42 @@ def _header_table(
     if not path.is_file():
         return candidates[0]
     source = next((candidate for candidate in candidates if _has_header(path, candidate)), None)
-    if source is None and run_format is not None and not names:
-        source = run_format
+    if source is None and run_format is not None and not names and not field_names(run_format):
+        source = run_format  # its fields have numbers
     if source is None:
         expected = " and ".join(namings[0].values())
         others = (formats[-1].model_copy(update={"separator": other, "quotes": True}) for other in SEPARATORS)
         other = next((other.separator for other in others if _has_header(path, other)), None)
+        header = _longest_header(path)
+        if other is None and len(header) > 1 and not looks_like_data(header):
+            raise HeaderError(f"{path}:1: {_missing_columns(header, namings[0], names)}")
         remedy = "add one" if other is None else f"replace {other!r}"
         raise HeaderError(
-            f"{path}:1: expected a header with the columns {expected}, separated by tabs or commas; "
-            f"{remedy}, or use JSON lines (.jsonl)"
+            f"{path}:1: expected a header with the columns {expected}, separated by tabs, commas or "
+            f"semicolons; {remedy}, or use JSON lines (.jsonl)"
         )
     return source
+
+
+def _longest_header(path: Path) -> list[str]:
+    """Return the first record of a file, split by the separator that gives the most fields."""
+    headers: list[list[str]] = [[]]
+    for separator in SEPARATORS:
+        source = TsvSource(paths=str(path), columns={TEXT: 0}, separator=separator, quotes=True)
+        with suppress(DataError):
+            headers.append(next(source.records(File(path, path.name)))[1])
+    return max(headers, key=len)
+
+
+def _missing_columns(header: Sequence[str], naming: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """Return which columns a header has, and which are needed."""
+    for name in names.values():
+        if name not in header:
+            return f"no column {name!r}{nearest(name, header)}; it has {listed(header)}"
+    needed = " and ".join(naming.values())
+    return (
+        f"has the columns {listed(header)}, but the run reads {needed}; if this line is a row, add a header"
+    )
 
 
 def _has_header(path: Path, like: TsvSource) -> bool:

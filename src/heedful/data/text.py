@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from heedful.data.file_hints import listed, names_hint, other_format
 from heedful.data.lines import (
     File,
     LocatedRow,
@@ -55,7 +56,21 @@ class FilesSource(Source):
 
     def open(self, root: Path) -> Rows:
         """Yield rows that are located by the line of their first column."""
-        return _aligned({column: find_all(paths, root) for column, paths in self.columns.items()})
+        return _aligned(self._files(root))
+
+    def require_aligned(self, root: Path) -> None:
+        """Count the lines of all files.
+
+        Raises:
+            DataError: if the columns have different numbers of lines.
+        """
+        files = self._files(root)
+        counts = {sum(1 for file in column for _ in raw_lines(file)) for column in files.values()}
+        if len(counts) > 1:
+            raise DataError(_unequal_message(files))
+
+    def _files(self, root: Path) -> dict[str, list[File]]:
+        return {column: find_all(paths, root) for column, paths in self.columns.items()}
 
 
 def _aligned(files_by_column: dict[str, list[File]]) -> Rows:
@@ -190,6 +205,18 @@ class TsvSource(Source):
     separator: str = Field(default="\t", min_length=1, max_length=1)
     quotes: bool = False
 
+    @field_validator("separator", mode="before")
+    @classmethod
+    def _is_one_character(cls, separator: object) -> object:
+        if not isinstance(separator, str) or len(separator) == 1:
+            return separator
+        remedy = "for other files, use JSON lines (kind: jsonl)"
+        if separator in ("\\t", "tab", "TAB"):
+            remedy = 'write "\\t" in double quotes, or leave the key out: a tab is the default'
+        elif len(inner := separator.strip("“”„‘’'\"")) == 1:
+            remedy = f"write {json.dumps(inner)} in straight quotes"
+        raise ValueError(f"expected one character, got {separator!r}; {remedy}")
+
     @model_validator(mode="after")
     def _names_need_a_header(self) -> "TsvSource":
         names = [name for name in self.columns.values() if isinstance(name, str)]
@@ -237,10 +264,12 @@ class TsvSource(Source):
             # After the first line, a missing field is more likely the fault of that line.
             hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
             hint = hint or self._separator_hint(record) or self._quotes_hint(record)
-            return too_few_fields(location, record, missing) + hint
+            name = header[missing] if 0 <= missing < len(header) else ""
+            return too_few_fields(location, record, missing, name) + hint
         if self.header and any(field.strip() for field in record[len(header) :]):
             counts = f"the header names {len(header)} fields, got {len(record)}"
-            return f"{location}: {counts}{self._quotes_hint(record)}"
+            hint = f"; a {self.separator!r} inside a field must be in double quotes" if self.quotes else ""
+            return f"{location}: {counts}{hint or self._quotes_hint(record)}"
         return None
 
     def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
@@ -257,10 +286,8 @@ class TsvSource(Source):
         if isinstance(field, int):
             return field
         if field not in header:
-            raise DataError(
-                f"{file.name}:1: the header has no field {field!r}"
-                f"{self._fitting_hint(header) or nearest(field, header) or self._separator_hint(header)}"
-            )
+            hint = self._fitting_hint(header) or self._separator_hint(header) or names_hint(field, header)
+            raise DataError(f"{file.name}:1: the header has no field {field!r}{hint}")
         if header.count(field) > 1:
             raise DataError(
                 f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
@@ -312,11 +339,11 @@ def first_missing(record: Sequence[str], numbers: Collection[int]) -> int | None
     return next(missing, None)
 
 
-def too_few_fields(location: Location, record: Sequence[str], number: int) -> str:
-    """Return the message for a record that has no field of this number."""
+def too_few_fields(location: Location, record: Sequence[str], number: int, name: str = "") -> str:
+    """Return the message for a record that has no field of this number, or of this name."""
     n = len(record)
-    origin = "the end" if number < 0 else "0"
-    return f"{location}: field number {number} (from {origin}) is required, got {n} field{'s' * (n > 1)}"
+    field = f"field number {number} (from {'the end' if number < 0 else '0'})"
+    return f"{location}: {field}{f', {name},' if name else ''} is required, got {n} field{'s' * (n > 1)}"
 
 
 def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
@@ -374,11 +401,15 @@ def record_of(line: str, location: Location) -> JsonObject:
     try:
         record = parse_json(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{location}: invalid JSON: {error.msg} at column {error.colno}") from None
+        problem = other_format(line, location)
+        problem = (
+            problem or f"{location}: invalid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+        )
+        raise DataError(problem) from None
     except ValueError as error:
         raise DataError(f"{location}: invalid JSON ({error})") from None
     if not isinstance(record, dict):
-        raise DataError(f"{location}: not a JSON object")
+        raise DataError(other_format(line, location) or f"{location}: not a JSON object")
     return record
 
 
@@ -415,7 +446,8 @@ def _value_at(value: object, path: str, location: Location) -> object:
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
         else:
-            hint = nearest(name, value) if isinstance(value, dict) else ""
+            fields = list(value) if isinstance(value, dict) else []
+            hint = f"{nearest(name, fields)}; there are {listed(fields)}" if fields else ""
             raise DataError(f"{location}: no field {path!r}{hint}")
     return value
 

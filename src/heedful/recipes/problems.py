@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from heedful.errors import RequestError, nearest
 from heedful.recipes.fields import fields_of, is_model, is_union, member_of, tags_of, unwrap
-from heedful.recipes.suggestions import Section, unknown_key
+from heedful.recipes.suggestions import Section, renamed, unknown_key, unknown_kind
 from heedful.recipes.trees import OVERRIDES, Mark, Part, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
 from heedful.typing import JsonMapping, JsonObject
@@ -83,11 +83,15 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         root: the type it was validated against; suggestions are taken from its fields.
     """
     problems: dict[tuple[Path, str], list[_Problem]] = {}
-    for problem in (p for details in error.errors(include_url=False) for p in _problems(details, tree, root)):
+    found = [p for details in error.errors(include_url=False) for p in _problems(details, tree, root)]
+    renamed = {problem.renames for problem in found if problem.renames}
+    for problem in (problem for problem in found if problem.path not in renamed):
         # The members of a plain union each report the same value: they share one line.
         key = problem.path, "" if problem.expected else problem.text
         problems.setdefault(key, []).append(problem)
-    return RequestError("\n".join(_message(group, tree) for group in problems.values()))
+    messages = [_marked_message(group, tree) for group in problems.values()]
+    messages.sort(key=lambda message: (message[0].source, message[0].line or 0))
+    return RequestError("\n".join(f"{mark}: {text}" for mark, text in messages))
 
 
 def kinds_of(root: type[BaseModel], section: str) -> set[str]:
@@ -103,13 +107,26 @@ class _Problem(NamedTuple):
     expected: str = ""
     hint: str = ""
     names_settings: bool = False
+    renames: Path = ()
 
 
 def _problems(details: ErrorDetails, tree: Tree, root: object) -> list[_Problem]:
+    if details["type"] == "union_tag_not_found" and (unknown := list(_keys_of_no_kind(details, tree, root))):
+        return unknown
     problem, cause = _problem(details, tree, root), details.get("ctx", {}).get("error")
     if not isinstance(cause, SeveralErrors):
         return [problem]
     return [problem._replace(text=message) for message in cause.messages]
+
+
+def _keys_of_no_kind(details: ErrorDetails, tree: Tree, root: object) -> Iterator[_Problem]:
+    """Yield a problem for each key of a section without ``kind`` that no kind of it has."""
+    path, union = _locate(root, details["loc"], tree)
+    known = {name for member in get_args(unwrap(union)[0]) for name in fields_of(member)}
+    section = tree.find(path)
+    for key in section.value if section is not None and isinstance(section.value, dict) else ():
+        if key not in known:
+            yield _Problem((*path, key), unknown_key(str(key), Section(path, None), Section((), root), tree))
 
 
 def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
@@ -118,27 +135,49 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
     path, _ = _locate(root, loc, tree)
     if kind == "extra_forbidden":
         section = Section(path[:-1], _locate(root, loc[:-1], tree)[1])
-        return _Problem(path, unknown_key(str(loc[-1]), section, Section((), root), tree))
+        key = str(loc[-1])
+        meant = renamed(key, section, tree)
+        text = unknown_key(key, section, Section((), root), tree)
+        return _Problem(path, text, renames=(*path[:-1], meant) if meant else ())
     if kind == "missing":
         entry = "entry" if isinstance(loc[-1], int) else "key"
-        return _Problem(path, f"required {entry} is missing")
+        kinds = _named_kinds(_locate(root, loc, tree)[1], "kind")
+        choice = f"; write {loc[-1]}: {{kind: …}}; the kinds are {', '.join(kinds)}" if kinds else ""
+        remedy = "; a complete recipe to copy: heedful recipes my-own-…" if len(path) == 1 else ""
+        return _Problem(path, f"required {entry} is missing{choice}{remedy}")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         kind_path = (*path, context["discriminator"].strip("'()"))
-        return _Problem(kind_path, _wrong_kind(context, _locate(root, loc, tree)[1], kind_path[-1]))
+        return _Problem(kind_path, _wrong_kind(context, _locate(root, loc, tree)[1], kind_path, tree))
     if kind in _EXPECTED:
-        return _Problem(path, "", _EXPECTED[kind].format(**context), _hint(kind, details["input"], context))
+        hint = _hint(kind, details["input"], context)
+        if _EXPECTED[kind] == "a map" and isinstance(details["input"], str):
+            hint = _hint_of_kinds(
+                details["input"], _locate(root, loc, tree)[1], str(path[-1]) if path else ""
+            )
+        expected = _EXPECTED[kind].format(**context)
+        return _Problem(path, "", expected.replace(" 1 characters", " 1 character"), hint)
     if kind in ("value_error", "assertion_error"):
         return _Problem(path, str(context["error"]), names_settings=True)
     return _Problem(path, f"{details['msg']}, got {describe(details['input'])}")
 
 
-def _wrong_kind(context: JsonMapping, union: object, key: str) -> str:
+_NOT_WRITTEN = {"sentencepiece", "memory"}
+"""Kinds that only a program writes: an imported tokenizer, rows that are given in Python."""
+
+
+def _named_kinds(union: object, key: str) -> list[str]:
+    return sorted(tags_of(union, key) - _NOT_WRITTEN)
+
+
+def _wrong_kind(context: JsonMapping, union: object, path: Path, tree: Tree) -> str:
     quoted = context.get("expected_tags")
-    kinds = sorted(re.findall(r"'([^']*)'", quoted)) if quoted else sorted(tags_of(union, key))
-    choice = f"the kinds are {', '.join(kinds)}" if kinds else "a kind is needed"
+    kinds = sorted(
+        {*re.findall(r"'([^']*)'", quoted)} - _NOT_WRITTEN if quoted else _named_kinds(union, str(path[-1]))
+    )
     if "tag" not in context:
+        choice = f"the kinds are {', '.join(kinds)}" if kinds else "a kind is needed"
         return f"required key is missing; {choice}"
-    return f"unknown kind {context['tag']!r}{nearest(str(context['tag']), kinds)}; {choice}"
+    return unknown_kind(str(context["tag"]), kinds, path[:-1], tree)
 
 
 def _hint(kind: str, value: object, context: JsonMapping) -> str:
@@ -146,7 +185,17 @@ def _hint(kind: str, value: object, context: JsonMapping) -> str:
         return nearest(value, re.findall(r"'([^']*)'", str(context["expected"])))
     if kind == "string_type" and isinstance(value, bool | int | float):
         return " (for text, put it in quotes)"
+    if kind in ("int_from_float", "int_type") and isinstance(value, float) and value.is_integer():
+        return f"; write {int(value)}"
     return ""
+
+
+def _hint_of_kinds(value: str, section: object, key: str) -> str:
+    """Return how to write a section for which only text is given; empty if it has no kinds."""
+    kinds = _named_kinds(section, "kind")
+    if not kinds:
+        return ""
+    return f"; write {key}: {{kind: {value if value in kinds else '…'}}}; the kinds are {', '.join(kinds)}"
 
 
 # Keys in messages: ``schedule.warmup``; keys of the section itself have no dot.
@@ -175,7 +224,8 @@ def _mark_to_blame(problem: _Problem, tree: Tree) -> Mark:
     return candidates[0] if candidates else tree.mark_of(problem.path)
 
 
-def _message(group: Sequence[_Problem], tree: Tree) -> str:
+def _marked_message(group: Sequence[_Problem], tree: Tree) -> tuple[Mark, str]:
+    """Return the location of a mistake, and the message about it."""
     first_problem = group[0]
     setting = tree.find(first_problem.path)
     is_whole = setting is not None and isinstance(setting.value, dict) and first_problem.names_settings
@@ -183,15 +233,15 @@ def _message(group: Sequence[_Problem], tree: Tree) -> str:
     key = dotted(first_problem.path)
     if setting is not None and mark.source in OVERRIDES and not isinstance(setting.value, dict | list):
         key += f"={show(setting.value)}"
-    location = f"{mark}: {key}: " if key else f"{mark}: "
+    location = f"{key}: " if key else ""
     if not first_problem.expected:
-        return location + first_problem.text
+        return mark, location + first_problem.text
     expected = " or ".join(dict.fromkeys(problem.expected for problem in group))
     actual = "nothing" if setting is None else describe(setting.data)
     if setting is not None and expected.endswith(" entries"):
         actual = str(len(setting.value))
     hint = next((problem.hint for problem in group if problem.hint), "")
-    return f"{location}expected {expected}, got {actual}{hint}"
+    return mark, f"{location}expected {expected}, got {actual}{hint}"
 
 
 # Walk a type along pydantic's location of an error. It has keys and indices, but also tags and members of

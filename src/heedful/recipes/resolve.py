@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,11 +48,15 @@ Overrides: TypeAlias = Sequence[str] | Tree
 """Overrides: ``key=value`` texts, or one layer."""
 
 
-def parse_override(text: str) -> tuple[trees.Path, object]:
+def parse_override(text: str, next_text: str = "") -> tuple[trees.Path, object]:
     """Split ``training.optimizer.lr=5e-4`` into its path and its value.
 
     An integer in the path is an index of a list, counted from 0: ``data.train.0.path=x``. A value that begins
     with ``[ { ' "`` is parsed as YAML, any other as one plain scalar. ``null`` sets null.
+
+    Args:
+        text: the override.
+        next_text: the argument after it, which is named as the value if ``=`` is missing.
 
     Raises:
         RequestError: if ``=`` is missing, a part of the path is empty, or the value is empty or unreadable.
@@ -59,7 +66,9 @@ def parse_override(text: str) -> tuple[trees.Path, object]:
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected key=value")
+        key, _, value = text.partition(":")
+        value = value.strip() or (next_text if "=" not in next_text else "") or "VALUE"
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected KEY=VALUE; write {key.strip()}={value}")
     if not all(parts) or any(c.isspace() or c in "[]{}\"'" for c in key.strip()):
         raise RequestError(f"{COMMAND_LINE}: {text!r}: expected a key such as training.seed or data.train.0")
     if not value.strip():
@@ -74,8 +83,9 @@ def overrides_tree(overrides: Iterable[str] | Tree) -> Tree:
         return overrides
     mark = Mark(COMMAND_LINE)
     layer = Tree({}, mark)
-    for text in overrides:
-        path, value = parse_override(text)
+    texts = list(overrides)
+    for text, next_text in zip_longest(texts, texts[1:], fillvalue=""):
+        path, value = parse_override(text, next_text)
         if path == ("base",):
             raise RequestError(
                 f"{COMMAND_LINE}: {text!r}: base cannot be overridden; name the other recipe instead"
@@ -281,7 +291,15 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
         return _Source(shipped[name].name, shipped[name], folder)
     path = folder / os.path.expanduser(name)  # an unknown user is left unchanged
     if path.is_dir():
-        raise RequestError(f"{path}: is a folder, not a recipe")
+        raise RequestError(
+            f"{path}: is a folder, not a recipe; give a .yaml file, or the name of a shipped recipe "
+            "('heedful recipes' lists them)"
+        )
+    if path.is_file() and not is_path:
+        of_json = "JSON is valid YAML: " if path.suffix == ".json" else ""
+        raise RequestError(
+            f"{path}: a recipe must be a .yaml file ({of_json}rename it to {path.with_suffix('.yaml').name})"
+        )
     if not is_path:
         names = ", ".join(shipped) or "none"
         raise RequestError(
@@ -289,9 +307,19 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
             "the name of a file must end in .yaml"
         )
     if not path.is_file():
-        kind = "file" if name.endswith(SUFFIXES) else f"recipe or run{other_runs(path)}"
-        raise RequestError(f"{path}: no such {kind}")
+        if not name.endswith(SUFFIXES):
+            raise RequestError(f"{path}: no such recipe or run{other_runs(path)}")
+        raise RequestError(f"{path}: no such file{_similar_recipe(path)}")
     return _Source(str(path), path, path.parent)
+
+
+def _similar_recipe(path: Path) -> str:
+    """Return a suggestion of a recipe in the same folder; empty if none has a similar name."""
+    names: dict[str, str] = {}
+    with suppress(OSError):
+        names = {file.stem: file.name for file in path.parent.iterdir() if file.suffix in SUFFIXES}
+    similar = get_close_matches(path.stem, names, n=1)
+    return f" (did you mean {names[similar[0]]!r}?)" if similar else ""
 
 
 def _chain(source: _Source, shipped: Mapping[str, Traversable]) -> list[Tree]:

@@ -6,6 +6,7 @@ this name anywhere else.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, get_args
@@ -78,6 +79,9 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
         tree: the recipe, whose kinds are preferred.
     """
     names = list(fields_of(section.model))
+    if meant := renamed(key, section, tree):
+        kind = tree.find((*section.path, "kind"))
+        return f"unknown key; {'use' if kind is None else f'kind {kind.data} uses'} {meant}"
     of_other_kind = find_key(root.model, [*map(str, section.path), key], tree)
     if of_other_kind is not None and of_other_kind.kinds:
         return f"unknown key; it {of_other_kind.needs}"
@@ -95,12 +99,54 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
     return f"unknown key; the keys here are {', '.join(names)}"
 
 
+def renamed(key: str, section: Section, tree: Tree) -> str:
+    """Return the required key of a section that is missing and differs little from a key; empty if none."""
+    missing = [
+        name
+        for name, field in fields_of(section.model).items()
+        if field.is_required() and tree.find((*section.path, name)) is None
+    ]
+    return next(iter(get_close_matches(key, missing, n=1, cutoff=0.8)), "")
+
+
 @cache
 def other_toolkits() -> tuple[Setting, ...]:
     """Return the settings of other toolkits, from the table ``other_toolkits.tsv``."""
     text = files("heedful").joinpath("recipes/other_toolkits.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines()[1:]]
     return tuple(Setting(name, key, note) for names, key, note in rows for name in names.split(", "))
+
+
+@cache
+def other_kinds() -> dict[tuple[str, str], tuple[str, str]]:
+    """Return kinds by section and name in other toolkits, each with a note, from ``other_kinds.tsv``."""
+    text = files("heedful").joinpath("recipes/other_kinds.tsv").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.splitlines()[1:]]
+    return {
+        (section, name): (kind, note) for section, names, kind, note in rows for name in names.split(", ")
+    }
+
+
+def unknown_kind(kind: str, kinds: Sequence[str], section: Path, tree: Tree) -> str:
+    """Return the message for a ``kind`` that a section does not have.
+
+    Args:
+        kind: the kind.
+        kinds: those that the section may have.
+        section: its path.
+        tree: the recipe.
+    """
+    name = str(section[0]) if section else ""
+    meant, note = other_kinds().get((name, kind.lower().replace("_", "-")), ("", ""))
+    if meant in kinds:
+        joint = ", " if note.startswith("or ") else " "
+        return f"unknown kind {kind!r}; use {meant}{joint if note else ''}{note}"
+    task = tree.find(("task", "kind"))
+    families = {family for (where, _), (family, _) in other_kinds().items() if where == "model"}
+    is_family = not families.isdisjoint((kind, meant))
+    if section == ("model",) and is_family and task is not None:
+        return f"not for task {task.data}; use {' or '.join(kinds)}"
+    return f"unknown kind {kind!r}{nearest(kind, kinds)}; the kinds are {', '.join(kinds)}"
 
 
 def _of_other_toolkits(name: str, root: Section, tree: Tree) -> str:

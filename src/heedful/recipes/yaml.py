@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
     CollectionStartEvent,
@@ -27,6 +27,7 @@ from ruamel.yaml.events import (
 from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.recipes.trees import COMMAND_LINE, Mark, Tree
+from heedful.recipes.yaml_errors import Fault, fault_of
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -107,28 +108,9 @@ def read_value(text: str, name: str) -> object:
 def _read(text: str, name: str, mark: Mark) -> Tree | None:
     try:
         return _Composer(text, name, mark).document()
-    except MarkedYAMLError as error:
-        position_mark = error.problem_mark or error.context_mark
-        raise _yaml_error(
-            name, position_mark.line, position_mark.column, _in_words(error.problem or error.context)
-        ) from None
     except YAMLError as error:
-        # The reader refuses a character that YAML does not allow.
-        position = getattr(error, "position", 0)
-        head = text[:position]
-        reason = getattr(error, "reason", "invalid YAML")
-        raise _yaml_error(name, head.count("\n"), position - head.rfind("\n") - 1, reason) from None
-
-
-def _in_words(problem: str) -> str:
-    """Rewrite a parser's message without its names for parts of a document."""
-    if "<stream end>" in problem or "unexpected end of stream" in problem:
-        return "a bracket or a quote is not closed"
-    return problem.replace("the node content", "a value").replace("<block end>", "a key or the end")
-
-
-def _yaml_error(name: str, line: int, column: int, problem: str) -> RequestError:
-    return RequestError(f"{name}:{line + 1}:{column + 1}: {problem}")
+        shown = "" if mark.source == COMMAND_LINE else text
+        raise RequestError(fault_of(error, text).message(name, shown)) from None
 
 
 class _Composer:
@@ -142,7 +124,8 @@ class _Composer:
         self.count = 0
 
     def fail(self, event: Event, problem: str) -> RequestError:
-        return _yaml_error(self.name, event.start_mark.line, event.start_mark.column, problem)
+        mark = event.start_mark
+        return RequestError(Fault(mark.line, mark.column, problem).message(self.name))
 
     def mark_at(self, event: Event) -> Mark:
         return self.mark if self.mark.source == COMMAND_LINE else Mark(self.name, event.start_mark.line + 1)

@@ -16,6 +16,9 @@ from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import OwnData
 
+_VALIDATION = {"dev", "development", "val", "validation"}
+"""Other names of the validation data."""
+
 AS_THE_RECIPE_SAYS = EvaluationOptions()
 
 _GIVEN: dict[OwnData, str] = {
@@ -56,8 +59,9 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
             )
         return dict(data.test)
     if split not in splits:
-        names = ", ".join(dict.fromkeys(["test", *splits]))
-        raise RequestError(f"--split {split}: no such split{nearest(split, splits)}; expected one of {names}")
+        names = ", ".join(dict.fromkeys([*(["test"] if data.test else []), *splits]))
+        hint = " (did you mean 'valid'?)" if split in _VALIDATION else nearest(split, splits)
+        raise RequestError(f"--split {split}: no such split{hint}; expected one of {names}")
     return {split: splits[split]}
 
 

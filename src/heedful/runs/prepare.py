@@ -104,7 +104,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     log(task.info.encoding_message)
     reports: JsonObject = {}
     stores, longest = {}, None
-    findings, digests = Findings(*_compared_columns(task.columns)), {}
+    findings, digests = Findings(*_compared_columns(task.columns), _lacks_header(recipe.data.train)), {}
     for part, source in (("valid", sets.valid), ("train", sets.train)):
         report, digest, training = task.new_report(), RowDigest(), part == "train"
         digests[part] = digest
@@ -130,6 +130,10 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     for note in (*findings.notes(), *_shared_rows(recipe, task.columns, digests)):
         log(note)
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
+
+
+def _lacks_header(source: object) -> bool:
+    return getattr(source, "header", None) is False
 
 
 def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | None]:

@@ -55,7 +55,7 @@ def recipe_from(tree: Tree, *, for_training: bool = False) -> Recipe:
     columns = task_for(recipe).columns
     messages = list(_limits_of_unknown_columns(tree, columns.required))
     if for_training:
-        messages += _columns_that_nobody_reads(tree, columns.names)
+        messages += [*_columns_that_nobody_reads(tree, columns.names), *_untrainable_tokenizers(tree)]
     if messages:
         raise RequestError("\n".join(messages))
     return recipe
@@ -79,6 +79,17 @@ def _columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Iterator[s
     for path, entry in _columns_of(tree):
         if path[-1] not in columns:
             yield f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {accepted}"
+
+
+def _untrainable_tokenizers(tree: Tree) -> Iterator[str]:
+    """Yield a message for each tokenizer that can only be imported, unless the recipe starts from a run."""
+    tokenizer = tree.find(("tokenizer",)) if "start" not in tree.value else None
+    for path, item in tokenizer.walk(("tokenizer",)) if tokenizer is not None else ():
+        if path[-1] == "kind" and item.value == "sentencepiece":
+            yield (
+                f"{item.mark}: {dotted(path)}: sentencepiece cannot be trained, only imported (heedful "
+                "import); use unigram, which is trained in the same way"
+            )
 
 
 def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:

@@ -19,6 +19,7 @@ from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.models.base import Model
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
+from heedful.runs.first_rows import check_first_rows
 from heedful.runs.learning_rates import schedule_of
 from heedful.runs.memory_budget import REMEDY, TOO_LARGE, check_model, rehearse, require_memory, too_wide
 from heedful.runs.prepare import prepare
@@ -117,13 +118,16 @@ def _set_up(
     has_weights = resume and bool(checkpoints.paths(folder.path))
     check_model(recipe, device, is_new=not has_weights)
     if distribution.is_first():
+        if not resume:
+            check_first_rows(recipe)
         recipe = begin_folder(folder, recipe, resume, device)
         prepared = prepare(recipe, folder, log)
     distribution.barrier()
     if not distribution.is_first():
         prepared = prepare(recipe, folder, log)
     task = prepared.task
-    for note in task.data_notes(prepared):
+    sizes = task.processor.vocabulary_notes() if recipe.start is None else []
+    for note in (*sizes, *task.data_notes(prepared)):
         log(note)
     module, data = build_module(task, device, None if has_weights else log), task.training_data(prepared)
     schedule = schedule_of(recipe)

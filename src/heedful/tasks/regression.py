@@ -15,6 +15,7 @@ of a float64.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -92,6 +93,9 @@ class NumberPrediction(Prediction):
     value: float = 0.0
 
 
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+
 def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
     """Return the target of a row: a column, by default ``label``, as a number.
 
@@ -105,7 +109,9 @@ def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
             raise ValueError(text)
         target = float(text)
     except ValueError:
-        raise DataError(f"{row.location}: expected a number as {column}, got {text!r}") from None
+        point = text.replace(",", ".")
+        hint = f"; write {point!r}, with a decimal point" if _DECIMAL_COMMA.fullmatch(text) else ""
+        raise DataError(f"{row.location}: expected a number as {column}, got {text!r}{hint}") from None
     if not math.isfinite(target):
         raise DataError(f"{row.location}: the {column} {text!r} is not a finite number; leave the row out")
     return target

@@ -133,7 +133,8 @@ def test_the_user_names_a_column(letters, tmp_path):
             "in.csv",
             "id,review\n1,a\n",
             [],
-            "in.csv:1: expected a header with the columns x, .* --column NAME",
+            "in.csv:1: has the columns id, review, but the run reads x; if this line is a row, add a "
+            "header; or choose the fields with --column text=NAME",
         ),
         ("in.csv", "x\na\n", ["--column", "y"], "in.csv:1: expected a header with the columns y"),
         (
@@ -142,7 +143,12 @@ def test_the_user_names_a_column(letters, tmp_path):
             ["--column", "x", "--column", "y"],
             "--column y: expected one name for each of text",
         ),
-        ("in.csv", "x,y\na\n", ["--column", "y"], r"in.csv:2: field number 1 \(from 0\) is required, got 1"),
+        (
+            "in.csv",
+            "x,y\na\n",
+            ["--column", "y"],
+            r"in.csv:2: field number 1 \(from 0\), y, is required, got 1",
+        ),
         (
             "in.jsonl",
             '{"x": "a"}\n',
@@ -177,7 +183,7 @@ def test_wrong_requests_name_the_remedy(letters, tmp_path, monkeypatch, name, co
 def test_a_record_without_the_field_has_an_empty_prediction(letters, tmp_path):
     (tmp_path / "in.csv").write_text("id,x\n1,a\n2\n3,b\n")
     done = predict(letters, tmp_path / "in.csv", "--out", tmp_path / "out.csv", status=1)
-    assert "in.csv:3: field number 1 (from 0) is required, got 1 field" in done.stderr
+    assert "in.csv:3: field number 1 (from 0), x, is required, got 1 field" in done.stderr
     written = pandas.read_csv(tmp_path / "out.csv", keep_default_na=False)
     first, second = labels(letters, "a", "b")
     assert written.prediction.tolist() == [first, "", second]

@@ -13,17 +13,38 @@ from heedful.errors import DataError
 
 TEXTS = {
     "german": "Die Bäume rauschen über dem grünen Fluß.\nÄpfel für Müller\n",
+    "german words": "Schöne Grüße\n",
+    "square metres": "Das Gebäude hat 40 m³ Wände und 12 m² Böden für Gäste.\n",
     "french": "Où est l’été ? Il a déjà été là.\nÇa coûte 5 € à l’hôtel.\n",
+    "spanish": "¿Dónde está el niño? Mañana cumplirá años.\n",
+    "swedish": "Flickan åt två äpplen på en ö.\n",
+    "english": "It’s “quoted” by a word processor – and that’s it.\n",
+    "polish": "Zażółć gęślą jaźń. Książka leży na stole, a łódź płynie.\n",
+    "czech": "Příliš žluťoučký kůň úpěl ďábelské ódy. Děti si hrály.\n",
+    "hungarian": "Árvíztűrő tükörfúrógép. Az idő szép, a gyűrű őt várja.\n",
     "japanese": "私は学生です。\nこれは本ですか。\nカタカナも使います。\n",
     "chinese": "今天天气很好。\n我们去公园散步吧。\n",
     "russian": "Мы идём домой по широкой улице.\n",
+    "bulgarian": "Книгата е на масата, а котката спи до прозореца.\n",
     "greek": "Το βιβλίο είναι στο τραπέζι.\n",
+    "korean": "책은 탁자 위에 있습니다. 오늘은 날씨가 좋아요.\n",
 }
 
 LIKELY = {
-    ("german", "cp1252"): "CP1252",
-    ("german", "latin-1"): "CP1252",
-    ("french", "cp1252"): "CP1252",
+    ("german", "cp1252"): "WINDOWS-1252",
+    ("german", "latin-1"): "WINDOWS-1252",
+    ("german words", "latin-1"): "WINDOWS-1252",
+    ("square metres", "cp1252"): "WINDOWS-1252",
+    ("french", "cp1252"): "WINDOWS-1252",
+    ("spanish", "cp1252"): "WINDOWS-1252",
+    ("swedish", "cp1252"): "WINDOWS-1252",
+    ("english", "cp1252"): "WINDOWS-1252",
+    ("polish", "cp1250"): "WINDOWS-1250",
+    ("czech", "cp1250"): "WINDOWS-1250",
+    ("hungarian", "cp1250"): "WINDOWS-1250",
+    ("russian", "cp1251"): "WINDOWS-1251",
+    ("russian", "koi8-r"): "KOI8-R",
+    ("bulgarian", "cp1251"): "WINDOWS-1251",
     ("japanese", "shift_jis"): "SHIFT_JIS",
     ("chinese", "gb18030"): "GB18030",
     ("chinese", "gb2312"): "GB18030",
@@ -31,7 +52,7 @@ LIKELY = {
     ("chinese", "utf-16"): "UTF-16",
 }
 
-UNKNOWN = [("russian", "cp1251"), ("russian", "koi8-r"), ("greek", "iso8859-7")]
+UNKNOWN = [("greek", "iso8859-7"), ("greek", "cp1253"), ("korean", "euc_kr")]
 
 
 @pytest.mark.parametrize(("language", "encoding"), [*LIKELY, *UNKNOWN])
@@ -65,7 +86,7 @@ def test_the_command_of_the_message_converts_the_file(tmp_path, language, encodi
 
 def test_no_encoding_is_named_if_there_are_several_for_the_alphabet(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes(TEXTS["russian"].encode("cp1251"))
+    path.write_bytes(TEXTS["greek"].encode("cp1253"))
     assert message(path).endswith(f"; convert it from its encoding ENC: iconv -f ENC -t UTF-8 {path} > NEW")
 
 
@@ -79,8 +100,9 @@ def test_a_single_wrong_line_is_no_other_encoding(tmp_path):
 
 def test_the_lines_decide_and_not_the_first_wrong_byte():
     hint = conversion_hint([b"a\xff\n", *TEXTS["german"].encode("cp1252").splitlines()], "x")
-    assert (
-        hint == "the file is probably CP1252 (Western European); convert it: iconv -f CP1252 -t UTF-8 x > NEW"
+    assert hint == (
+        "the file is probably Windows-1252 (Western European), as Excel and older Windows programs save it; "
+        "convert it: iconv -f WINDOWS-1252 -t UTF-8 x > NEW"
     )
     assert (
         conversion_hint([b"\x1f\x8b\x08\xff"], "x") == "it looks like a gzip file; its name must end in .gz"
@@ -93,5 +115,5 @@ def test_a_pipe_is_not_read_again(tmp_path):
     subprocess.run(["mkfifo", path], check=True)
     with subprocess.Popen(["sh", "-c", f"printf 'caf\\351\\n' > '{path}'"]):
         assert message(path).startswith(
-            f"{path}:1: byte 4 of the line is not UTF-8; the file is probably CP1252"
+            f"{path}:1: byte 4 of the line is not UTF-8; the file is probably Windows-1252"
         )

@@ -54,3 +54,16 @@ def test_shared_rows_are_those_that_are_equal(train, other):
     n = sum(row in train for row in other)
     note = shared_rows(*(digest.row_hashes for digest in digests))
     assert note.partition(" rows")[0] == (f"{n} of {len(other)} ({n / len(other):.1%})" if n else "")
+
+
+def test_a_header_that_was_read_as_a_row_is_reported():
+    def notes(labels, **settings):
+        findings = Findings(None, "label", **settings)
+        rows = [LocatedRow({"label": label}, Location("a.csv", n)) for n, label in enumerate(labels, 1)]
+        assert list(findings.through(rows)) == rows
+        return findings.notes()
+
+    note = "data.train: a.csv:1: the label 'Topic' is only here; if this line is a header, set header: true"
+    assert notes(["Topic", "a", "b", "a"], without_header=True) == [note]
+    assert notes(["Topic", "a", "b", "a"]) == []
+    assert notes(["a", "b", "a"], without_header=True) == []

@@ -183,7 +183,7 @@ def test_a_missing_image_is_a_row_that_cannot_be_read(folder, files, name):
             "field 'file_name' must name one image, got a list",
         ),
         ({"metadata_jsonl": metadata({"file_name": "a.jpg", "text": None})}, "'text' must be text, got null"),
-        ({"metadata_jsonl": "a.jpg\ta cat\n"}, "metadata.jsonl:1: invalid JSON"),
+        ({"metadata_jsonl": "a.jpg\ta cat\n"}, "metadata.jsonl:1: not JSON lines"),
     ],
 )  # fmt: skip
 def test_errors_are_located(folder, files, message):

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heedful.data.lines import File, read_text
 from heedful.data.sources import SourceConfig, open_source
+from heedful.data.text import TsvSource
 from heedful.errors import DataError
 from heedful.runs.reading import read_recipe
 
@@ -158,7 +159,7 @@ def test_a_missing_file_is_reported_at_once(write):
     ("content", "message"),
     [
         (b"", "t: the file is empty"),
-        (b"one\ntwo\xff\n", "t:2: byte 4 of the line is not UTF-8; the file is probably CP1252"),
+        (b"one\ntwo\xff\n", "t:2: byte 4 of the line is not UTF-8; the file is probably Windows-1252"),
         (b"\xff\xfea", "t:1: byte 1 of the line is not UTF-8; the file is probably UTF-16"),
         (b"one\ntw\xc3", "t:2: byte 3 of the line is not UTF-8"),
     ],
@@ -173,3 +174,19 @@ def test_malformed_text_is_named_with_its_line(write, content, message):
 def test_no_suffix_means_no_folder_could_be_read():
     with pytest.raises(ValidationError, match="at least 1 item"):
         TypeAdapter(SourceConfig).validate_python({"kind": "text", "paths": "b", "suffixes": []})
+
+
+@pytest.mark.parametrize(
+    ("separator", "remedy"),
+    [
+        ("\\t", 'write "\\\\t" in double quotes, or leave the key out: a tab is the default'),
+        ("tab", 'write "\\\\t" in double quotes, or leave the key out: a tab is the default'),
+        ("“;”", 'write ";" in straight quotes'),
+        (";;", "for other files, use JSON lines"),
+    ],
+)
+def test_a_separator_of_several_characters_is_explained(separator, remedy):
+    with pytest.raises(
+        ValidationError, match=f"expected one character, got {re.escape(repr(separator))}; {remedy}"
+    ):
+        TsvSource(paths="a", columns={"x": 0}, separator=separator)

@@ -126,7 +126,13 @@ WRONG = {
         M + "second: {}\n",
         ["r.yaml:2: second.kind: required key is missing; " + KINDS],
     ),
-    "no model": ("\n\ntraining: {}\n", ["r.yaml:3: model: required key is missing"]),
+    "no model": (
+        "\n\ntraining: {}\n",
+        [
+            f"r.yaml:3: model: required key is missing; write model: {{kind: …}}; {KINDS}; "
+            "a complete recipe to copy: heedful recipes my-own-…"
+        ],
+    ),
     "missing": ("model:\n  kind: gru\n", ["r.yaml:1: model.hidden: required key is missing"]),
     "not a whole number": (
         M + "training:\n  seed: x\n",
@@ -134,7 +140,7 @@ WRONG = {
     ),
     "a fraction": (
         M + "training: {seed: 1.0}\n",
-        ["r.yaml:2: training.seed: expected a whole number, got 1.0"],
+        ["r.yaml:2: training.seed: expected a whole number, got 1.0; write 1"],
     ),
     "true is no number": (
         M + "training: {seed: true}\n",
@@ -186,11 +192,25 @@ WRONG = {
         "model:\n  kind: transformer\n  d_model: 10\n",
         ["r.yaml:3: model: d_model 10 cannot be split into 4 heads"],
     ),
+    "a required key that is misspelt": (
+        "model:\n  kind: gru\n  hiden: 3\n",
+        ["r.yaml:3: model.hiden: unknown key; kind gru uses hidden"],
+    ),
+    "a kind in place of a section": (
+        "model: gru\n",
+        [f"r.yaml:1: model: expected a map, got 'gru'; write model: {{kind: gru}}; {KINDS}"],
+    ),
+    "in the order of the lines": (
+        "training: {seed: x}\nmodel: {kind: gru, hidden: y}\n",
+        [
+            "r.yaml:1: training.seed: expected a whole number, got 'x'",
+            "r.yaml:2: model.hidden: expected a whole number, got 'y'",
+        ],
+    ),
     "many": (
         "model:\n  kind: gru\n  hiden: 3\ntraining:\n  seed: x\n  sed: 1\n",
         [
-            "r.yaml:1: model.hidden: required key is missing",
-            "r.yaml:3: model.hiden: unknown key (did you mean 'hidden'?)",
+            "r.yaml:3: model.hiden: unknown key; kind gru uses hidden",
             "r.yaml:5: training.seed: expected a whole number, got 'x'",
             "r.yaml:6: training.sed: unknown key (did you mean 'seed'?)",
         ],

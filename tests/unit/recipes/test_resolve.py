@@ -43,7 +43,7 @@ def test_overrides_are_read(text):
 
 
 WRONG_OVERRIDES = {
-    "seed": "'seed': expected key=value",
+    "seed": "'seed': expected KEY=VALUE; write seed=VALUE",
     "=3": "'=3': expected a key such as training.seed or data.train.0",
     "a..b=3": "'a..b=3': expected a key such as",
     "a.=3": "'a.=3': expected a key such as",
@@ -51,8 +51,8 @@ WRONG_OVERRIDES = {
     "a[0]=3": "'a[0]=3': expected a key such as training.seed or data.train.0",
     "a=": "'a=': the value is missing; write null or '' for none",
     "a= ": "'a= ': the value is missing",
-    "a=[1": "a:1:3: a bracket or a quote is not closed",
-    "a={": "a:1:2: a bracket or a quote is not closed",
+    "a=[1": "a:1:1: the '[' opened here is never closed",
+    "a={": "a:1:1: the '{' opened here is never closed",
     "a={b: 1, b: 2}": "a:1:8: duplicate key 'b'",
     "a=[1] 2": "a:1:5: ",
     "a=1e999": "a: value out of range: 1e999",
@@ -65,6 +65,12 @@ def test_malformed_overrides_are_refused(text):
     with pytest.raises(RequestError) as caught:
         overrides_tree([text])
     assert str(caught.value).startswith(f"on the command line: {WRONG_OVERRIDES[text]}")
+
+
+@pytest.mark.parametrize("texts", [["training.seed: 5"], ["training.seed:", "5"], ["training.seed", "5"]])
+def test_the_correct_form_of_an_override_is_shown(texts):
+    with pytest.raises(RequestError, match=r"expected KEY=VALUE; write training\.seed=5$"):
+        overrides_tree(texts)
 
 
 def test_overrides_are_one_layer_in_any_order():
@@ -166,15 +172,29 @@ def test_an_unknown_name_gets_the_nearest_and_the_list(write):
     assert refusal(path, shipped=shipped) == wanted
 
 
+GIVE = "give a .yaml file, or the name of a shipped recipe ('heedful recipes' lists them)"
+
+
+def test_a_file_with_another_suffix_is_to_be_renamed(write, monkeypatch):
+    monkeypatch.chdir(write("base.json", "{}").parent)
+    assert refusal("base.json") == (
+        "base.json: a recipe must be a .yaml file (JSON is valid YAML: rename it to base.yaml)"
+    )
+    write("base.txt", "")
+    assert refusal("base.txt") == "base.txt: a recipe must be a .yaml file (rename it to base.yaml)"
+    write("base.yaml", "")
+    assert refusal("base.yml") == "base.yml: no such file (did you mean 'base.yaml'?)"
+
+
 def test_missing_and_unreadable_files_are_named(write, tmp_path):
     assert refusal(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml: no such file"
-    assert refusal(f"{tmp_path}/") == f"{tmp_path}: is a folder, not a recipe"
-    assert refusal(".") == ".: is a folder, not a recipe"
+    assert refusal(f"{tmp_path}/") == f"{tmp_path}: is a folder, not a recipe; {GIVE}"
+    assert refusal(".") == f".: is a folder, not a recipe; {GIVE}"
     path = tmp_path / "latin.yaml"
     path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
     assert refusal(path) == (
-        f"{path}:2: expected UTF-8 text; the file is probably CP1252 (Western European); convert it: "
-        f"iconv -f CP1252 -t UTF-8 {path} > NEW"
+        f"{path}:2: expected UTF-8 text; the file is probably Windows-1252 (Western European), as Excel "
+        f"and older Windows programs save it; convert it: iconv -f WINDOWS-1252 -t UTF-8 {path} > NEW"
     )
     path.write_bytes("a: 1\n".encode("utf-16"))
     assert refusal(path).startswith(f"{path}:1: expected UTF-8 text; the file is probably UTF-16; convert it")

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import RequestError
-from heedful.recipes.suggestions import find_key, other_toolkits
+from heedful.models.registry import SIZES
+from heedful.recipes.problems import kinds_of
+from heedful.recipes.resolve import shipped_recipes
+from heedful.recipes.schema import DataConfig
+from heedful.recipes.suggestions import find_key, other_kinds, other_toolkits
 from heedful.runs.reading import read_recipe
 from heedful.tasks.registry import TASKS, task_class
 
@@ -28,6 +32,9 @@ MESSAGES = {
     "model.encoder.type=transformer": "use model.kind (and sizes in the section model, for both sides)",
     "data.max_seq_length=50": "use data.filter.max_length (tokens of a text)",
     "drop_path=0.1": "not supported",
+    "output_dir=x": "use the option --out of heedful train",
+    "device=cuda": "use the option --device of heedful train",
+    "model_name_or_path=bert": "convert the model with heedful import, and name its folder in start.run",
     # Of the kinds that the recipe has; else the kind is named.
     "training.weight_decay=0.1": "use optimizer.weight_decay, which needs optimizer.kind=adamw or muon",
     "optimizer.weight_decay=0.1": "it needs optimizer.kind=adamw or muon",
@@ -137,3 +144,63 @@ def test_the_page_of_other_toolkits_agrees_with_the_table():
         if not is_given and (keys or name not in own_keys):
             wrong.append((name, keys, right))
     assert wrong == []
+
+
+OTHER_KINDS = [
+    ("phrasebook-tags", "task.kind=ner", "unknown kind 'ner'; use tagging"),
+    ("sst2", "model.kind=transformer", "not for task classification; use encoder or language-model"),
+    ("sst2", "model.kind=vit", "not for task classification; use encoder or language-model"),
+    (
+        "sst2",
+        "model.kind=bert",
+        "unknown kind 'bert'; use encoder, or start from an imported BERT, with start.run",
+    ),
+    (
+        "phrasebook-tags",
+        "data.train={kind: csv}",
+        "unknown kind 'csv'; use tsv with separator: \",\" and quotes: true",
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "override", "expected"), OTHER_KINDS)
+def test_a_kind_of_other_toolkits_gets_the_one_that_is_meant(recipe, override, expected):
+    key = override.partition("=")[0].removesuffix(".kind") + ".kind"
+    assert any(
+        f"{key}={kind}: {expected}" in message(recipe, override) for kind in [override.split("=")[1], "csv"]
+    )
+
+
+def test_the_kinds_that_are_meant_exist():
+    """In the section of a task, which offers it in place of the other name."""
+    kinds = {
+        section: {kind for (where, _), (kind, _) in other_kinds().items() if where == section}
+        for section in ("task", "model", "data")
+    }
+    assert kinds["task"] <= {*TASKS}
+    assert kinds["model"] <= {*SIZES}
+    assert kinds["data"] <= kinds_of(DataConfig, "train")
+
+
+def test_kinds_that_only_programs_write_are_not_offered():
+    lines = message("phrasebook-tags", "tokenizer.subwords.kind=x", "data.train.kind=x")
+    assert "sentencepiece" not in lines
+    assert "memory" not in lines
+
+
+def test_a_tokenizer_that_cannot_be_trained_is_refused_with_the_recipe():
+    line = message("phrasebook-tags", "tokenizer.subwords=sentencepiece")
+    assert line.endswith(
+        "tokenizer.subwords.kind: sentencepiece cannot be trained, only imported (heedful import); "
+        "use unigram, which is trained in the same way"
+    )
+
+
+def test_an_unknown_key_of_a_section_without_a_kind_is_explained(tmp_path):
+    shipped = shipped_recipes()["phrasebook-tags"].read_text(encoding="utf-8")
+    lines = [line for line in shipped.splitlines() if not line.startswith("optimizer")]
+    (tmp_path / "r.yaml").write_text("\n".join(lines), encoding="utf-8")
+    line = message(tmp_path / "r.yaml", "optimizer.lr=1e-3")
+    assert (
+        line == "on the command line: optimizer.lr=0.001: unknown key; use schedule.peak (the largest rate)"
+    )

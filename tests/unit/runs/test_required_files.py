@@ -60,7 +60,7 @@ def test_sources_that_are_not_valid_are_left_to_the_validation(corpus, override)
     [
         (["none.yaml"], "none.yaml: no such file"),
         (["phrasebok-de"], "did you mean 'phrasebook-de'?"),
-        (["r.yaml", "training.seed"], "expected key=value"),
+        (["r.yaml", "training.seed"], "expected KEY=VALUE; write training.seed=VALUE"),
         (["syntax.yaml"], "syntax.yaml:1:14: "),
         (["r.yaml", "data.train.columns.source=none.src"], "none.src: no such file"),
     ],

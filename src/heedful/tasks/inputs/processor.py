@@ -64,6 +64,20 @@ class TaskProcessor:
         vocabularies = [part.vocab_size for part in parts if isinstance(part, Tokenizer)]
         return (*vocabularies, *(len(part) for part in parts if isinstance(part, tuple)))
 
+    def vocabulary_notes(self) -> list[str]:
+        """Return a note for each tokenizer whose vocabulary is smaller than its configuration asks for."""
+        notes: dict[str, str] = {}
+        for field in fields(self):
+            part = getattr(self, field.name)
+            asked = getattr(part.model.config, "vocab_size", None) if isinstance(part, Tokenizer) else None
+            if asked is not None and part.vocab_size < asked:
+                notes.setdefault(
+                    part.fingerprint,
+                    f"the vocabulary has {part.vocab_size:,} tokens, fewer than vocab_size={asked}: the "
+                    f"training data give no more ({field.name})",
+                )
+        return [*notes.values()]
+
     @classmethod
     def files(cls, folder: RunFolder) -> list[Path]:
         """The files that `save` writes, in order. If the last one exists, saving was completed."""
