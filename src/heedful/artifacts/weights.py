@@ -69,7 +69,7 @@ def opened(path: Path) -> Iterator[Any]:
             with path.open("rb") as raw, safe_open(f"/dev/fd/{raw.fileno()}", framework="pt") as file:
                 yield file
     except (SafetensorError, OSError) as error:
-        is_cut = "incomplete" in str(error).lower()
+        is_cut = any(word in str(error).lower() for word in ("incomplete", "header length", "too small"))
         reason = "the file is incomplete; copy or download it again" if is_cut else error
         raise DamagedError(f"{path}: cannot be read as safetensors: {reason}") from error
 

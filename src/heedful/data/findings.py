@@ -29,13 +29,14 @@ class Findings:
     def __init__(self, pair: tuple[str, str] | None, label: str | None, without_header: bool = False) -> None:
         self.pair, self.label, self.without_header = pair, label, without_header
         self.first: tuple[str, Location] | None = None
-        self.n_rows = self.n_identical = 0
+        self.n_rows = self.n_identical = self.n_lists = 0
         self.classes: Counter[str] = Counter()
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Count each row and pass it on."""
         for located in rows:
             self.n_rows += 1
+            self.n_lists += any(isinstance(cell, list) for cell in located.row.values())
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
@@ -48,7 +49,13 @@ class Findings:
         """Return what should be checked in these rows, for the log."""
         return [
             f"data.train: {note}"
-            for note in (*self._header(), *self._identical(), *self._spellings(), *self._one_class())
+            for note in (
+                *self._header(),
+                *self._one_sentence(),
+                *self._identical(),
+                *self._spellings(),
+                *self._one_class(),
+            )
         ]
 
     def _header(self) -> Iterator[str]:
@@ -59,6 +66,10 @@ class Findings:
             yield (
                 f"{location}: the label {label!r} is only here; if this line is a header, set header: true"
             )
+
+    def _one_sentence(self) -> Iterator[str]:
+        if self.n_rows == self.n_lists == 1:
+            yield "there is only one row; in CoNLL files, a blank line separates sentences"
 
     def _identical(self) -> Iterator[str]:
         if self.pair is None or self.n_identical <= SHARE_OF_IDENTICAL * self.n_rows:

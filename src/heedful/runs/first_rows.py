@@ -40,7 +40,7 @@ def _check(recipe: Recipe, source: DataSource, *, training: bool) -> None:
     if first is None:
         has_header = isinstance(source, TsvSource) and source.header
         raise DataError(
-            f"{', '.join(_paths(source))}: {'a header, but no rows' if has_header else 'no rows'}"
+            f"{', '.join(_paths(source))}: {'has a header, but no rows' if has_header else 'has no rows'}"
         )
     _require_aligned(source, recipe.folder)
     columns = task_for(recipe).columns.images

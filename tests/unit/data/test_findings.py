@@ -56,6 +56,13 @@ def test_shared_rows_are_those_that_are_equal(train, other):
     assert note.partition(" rows")[0] == (f"{n} of {len(other)} ({n / len(other):.1%})" if n else "")
 
 
+@pytest.mark.parametrize(("n_rows", "words", "noted"), [(1, ["a"], True), (2, ["a"], False), (1, "a", False)])
+def test_a_file_that_is_one_sentence_is_reported(n_rows, words, noted):
+    """A text may be a single document."""
+    note = "data.train: there is only one row; in CoNLL files, a blank line separates sentences"
+    assert notes_of([{"words": words}] * n_rows) == [note] * noted
+
+
 def test_a_header_that_was_read_as_a_row_is_reported():
     def notes(labels, **settings):
         findings = Findings(None, "label", **settings)

@@ -62,7 +62,7 @@ def test_a_column_that_is_missing(checked, tmp_path, part):
 def test_a_file_with_only_a_header(checked, tmp_path):
     (tmp_path / "t.tsv").write_text("Topic\tText\n")
     source = "{kind: tsv, header: true, paths: t.tsv, columns: {label: Topic, text: Text}}"
-    assert checked("sst2", train=source, valid=source) == "data.train: t.tsv: a header, but no rows"
+    assert checked("sst2", train=source, valid=source) == "data.train: t.tsv: has a header, but no rows"
 
 
 def test_an_image_that_is_missing(checked, tmp_path):
