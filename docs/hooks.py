@@ -1,8 +1,10 @@
-"""mkdocs hooks: add the Markdown pages of the project's root and the lab's gallery to the site.
+"""mkdocs hooks: add the pages of the project's root, notebooks and the lab's gallery to the site.
 
-Links are written for the repository; links to and from the root's pages are rewritten for the site.
+Links are written for the repository; links to notebooks, and to and from the root's pages, are rewritten for
+the site.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ PAGES = {
     "CHANGELOG.md": "contribute/changes.md",
 }
 """Pages of the root, and their names in the site."""
+
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 
 GALLERY = ROOT / "build" / "gallery"
 """Folder in which `make docs` writes the pages of the lab."""
@@ -33,6 +37,9 @@ def on_files(files: Any, config: Any) -> Any:
     for name, shown in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, shown, content=from_root(text)))
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        page = from_notebook(path.name, path.read_text(encoding="utf-8"))
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
     if not (GALLERY / "index.html").is_file():
         files.append(File.generated(config, "gallery/index.html", content=NO_GALLERY))
         return files
@@ -42,8 +49,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **context: Any) -> str:
-    """Rewrite links to the root's pages."""
-    return to_root(markdown)
+    """Rewrite links to the root's pages and to notebooks."""
+    return to_notebooks(to_root(markdown))
 
 
 def from_root(text: str) -> str:
@@ -51,6 +58,23 @@ def from_root(text: str) -> str:
     names = "|".join(map(re.escape, PAGES))
     text = re.sub(rf"\]\(({names})", lambda found: f"]({Path(PAGES[found[1]]).name}", text)
     return re.sub(r"\]\(docs/", "](../", text)
+
+
+def from_notebook(name: str, text: str) -> str:
+    """Return the page of a notebook: its text, its code without outputs, and a link to its file."""
+    cells = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        cells.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+    title, *rest = cells
+    heading, _, introduction = title.partition("\n")
+    link = f'<a href="{name}" download>Download this notebook</a> to run it.'
+    return "\n\n".join([heading, introduction.strip(), link, *rest]) + "\n"
+
+
+def to_notebooks(text: str) -> str:
+    """Return the text of a page, with its links to notebooks rewritten to their pages."""
+    return re.sub(r"\]\(([\w./-]*)\.ipynb\)", r"](\1.md)", text)
 
 
 def to_root(text: str) -> str:

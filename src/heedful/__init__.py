@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heedful.api.run import Explanation as Explanation
     from heedful.api.run import Run as Run
+    from heedful.api.run import compare as compare
     from heedful.api.run import export as export
     from heedful.api.run import import_model as import_model
     from heedful.api.run import load as load
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from heedful.model_summary.summary import describe as describe
     from heedful.plugins import part as part
     from heedful.runs.building import build as build
-    from heedful.runs.comparing import compare as compare
     from heedful.tasks.evaluation import Evaluation as Evaluation
     from heedful.tasks.prediction import Prediction as Prediction
     from heedful.training import callbacks as events
@@ -47,13 +47,12 @@ __all__ = [
 
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
-    **dict.fromkeys(("Explanation", "Run", "export", "import_model", "load"), "heedful.api.run"),
+    **dict.fromkeys(("Explanation", "Run", "compare", "export", "import_model", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
     **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),
     "Evaluation": "heedful.tasks.evaluation",
     "Prediction": "heedful.tasks.prediction",
     "build": "heedful.runs.building",
-    "compare": "heedful.runs.comparing",
     "describe": "heedful.model_summary.summary",
     "part": "heedful.plugins",
 }

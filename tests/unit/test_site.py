@@ -1,6 +1,7 @@
 """The documentation is whole: pages can be found, links lead somewhere, and the site can be built."""
 
 import importlib.util
+import json
 import os
 import pkgutil
 import re
@@ -77,7 +78,10 @@ def navigation(entry):
 def test_every_page_is_in_the_navigation_once():
     shown = navigation(SETTINGS["nav"])
     assert len(set(shown)) == len(shown)
-    assert set(shown) == {page.removeprefix("docs/") for page in PAGES} | set(HOOKS.PAGES.values())
+    notebooks = {f"notebooks/{path.stem}.md" for path in HOOKS.NOTEBOOKS.glob("*.ipynb")}
+    assert (
+        set(shown) == {page.removeprefix("docs/") for page in PAGES} | set(HOOKS.PAGES.values()) | notebooks
+    )
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OF_ROOT])
@@ -108,6 +112,19 @@ def test_links_to_the_pages_of_the_root_are_turned():
     assert turn("[x](../results.md) `CONTRIBUTING.md`") == "[x](../results.md) `CONTRIBUTING.md`"
     assert HOOKS.from_root("![x](docs/images/x.png)") == "![x](../images/x.png)"
     assert HOOKS.from_root("[x](CONTRIBUTING.md#two-walks)") == "[x](contributing.md#two-walks)"
+
+
+def test_the_page_of_a_notebook_has_its_text_and_code():
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Why."]},
+        {"cell_type": "code", "source": ["x = 1\n", "x"], "outputs": [{"text": "not shown"}]},
+        {"cell_type": "markdown", "source": ["## Next"]},
+    ]
+    assert HOOKS.from_notebook("a.ipynb", json.dumps({"cells": cells})) == (
+        '# Title\n\nWhy.\n\n<a href="a.ipynb" download>Download this notebook</a> to run it.\n\n'
+        "```python\nx = 1\nx\n```\n\n## Next\n"
+    )
+    assert HOOKS.to_notebooks("[x](../notebooks/a-b.ipynb) `a.ipynb`") == "[x](../notebooks/a-b.md) `a.ipynb`"
 
 
 def test_every_shipped_recipe_is_on_its_page_and_no_other():

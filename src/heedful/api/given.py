@@ -58,7 +58,8 @@ def with_data(
     kept = {key: item for key, item in section.value.items() if key not in SETS}
     held = {name: HeldRows(rows, name) for name, rows in data.items()}
     trained = section.find(("train",))
-    naming = columns or _naming(held["train"], None if trained is None else source_from(trained))
+    like = None if trained is None else source_from(trained)
+    naming = _naming(held["train"], like, columns)
     sources: dict[str, Any] = {"train": memory_source(held["train"], naming), "test": {}}
     if "valid" in held:
         sources["valid"] = memory_source(held["valid"], naming)
@@ -90,7 +91,7 @@ def rows_source(
 ) -> tuple[SourceConfig, HeldRows]:
     """Return rows as a source, with the names of columns of another source if the rows have these."""
     held = HeldRows(rows, "data")
-    return MemorySource(name=held.name, columns=dict(columns or _naming(held, like))), held
+    return MemorySource(name=held.name, columns=dict(_naming(held, like, columns))), held
 
 
 def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
@@ -98,10 +99,20 @@ def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
     return {"kind": "memory", "name": held.name, "columns": dict(columns)}
 
 
-def _naming(held: HeldRows, source: SourceConfig | None) -> Mapping[str, str]:
-    """Return the columns of a source by their names in the rows, if these have all; else their own names."""
-    naming = {} if source is None else field_names(source)
-    return naming if naming and set(naming.values()) <= set(held.fields()) else {}
+def _naming(
+    held: HeldRows, source: SourceConfig | None, columns: Mapping[str, str] | None
+) -> Mapping[str, str]:
+    """Return the name in the rows of each column; empty: all under their own names.
+
+    Without given names, they are those of a source, if the rows have all of these. Given names are completed:
+    the other columns of the source keep their own, if the rows have them.
+    """
+    naming, fields = {} if source is None else field_names(source), held.fields()
+    if not columns:
+        return naming if naming and set(naming.values()) <= set(fields) else {}
+    others = {*fields} - {*columns.values()}
+    named = getattr(source, "columns", {})  # of some sources, only numbers of fields
+    return {**{column: column for column in named if column in others}, **columns}
 
 
 def _memory_names(source: object) -> Iterator[str]:

@@ -45,11 +45,11 @@ class NotebookProgress:
 
     def __call__(self, event: Event) -> None:
         """Show the event."""
+        self.update = event.update
         match event:
             case Started():
-                self.max_updates, self.update = event.max_updates, event.update
+                self.max_updates = event.max_updates
             case Updated():
-                self.update = event.update
                 self.line = self.speed.summary(event, self.max_updates)
             case Validated():
                 self.validations.append(event)

@@ -17,6 +17,7 @@ from heedful.explain.explanation import Weights
 from heedful.explain.json_format import json_pieces
 from heedful.files import whole_file
 from heedful.interop.conversion import export_run, import_run
+from heedful.runs import comparing
 from heedful.runs import run as runs
 from heedful.runs.arguments import decoding_of, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -258,3 +259,19 @@ def export(
     """
     folder = run.folder.path if isinstance(run, runs.Run) else Path(run)
     return export_run(folder, to, None if out is None else Path(out), log)
+
+
+def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
+    """Compare runs, also those that still train: their settings, scores of validations and learning curves.
+
+    A notebook shows the comparison as tables. ``comparison.runs[0].curve`` has the validations of the first
+    run, each with its ``update``, ``seconds`` and ``metrics``.
+
+    Args:
+        runs: runs, or their folders.
+
+    Raises:
+        RequestError: a folder is not a run, or a run is given twice.
+        DamagedError: a file of a run is damaged.
+    """
+    return comparing.compare([run.folder.path if isinstance(run, Run) else Path(run) for run in runs])

@@ -75,13 +75,14 @@ def train(
             ``datasets.Dataset``, or a function that returns an iterable of mappings, which is called for each
             pass. Without ``valid``, a tenth of ``train`` is used. Values are texts, numbers, lists of texts,
             and images as paths, arrays, bytes or Pillow images.
-        columns: the task's columns by their names in the rows, where they differ: ``{"text": "review"}``.
+        columns: names in the rows of the task's columns, where they differ: ``{"text": "review"}``. If the
+            recipe does not name its columns, give all.
         callbacks: functions of an event (`heedful.training.callbacks`: ``Started``, ``Updated``,
             ``Validated``, ``Saved``, ``Stopped``). One that returns True stops the training after the update.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         plugins: packages from which classes in the recipe may be imported.
         tensorboard: whether to write TensorBoard's event files.
-        progress: whether to show progress: in a notebook a table, else lines on standard error.
+        progress: whether to show progress: lines on standard error, or, in a notebook, a bar and a table.
 
     Raises:
         RequestError: the recipe is invalid (the message lists every problem), or the folder has a run.
@@ -201,8 +202,8 @@ def _loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:
 
 
 def show(line: str) -> None:
-    """Print a line on standard error."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line on standard error; in a notebook, which shows that as an error, on standard output."""
+    print(line, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
 
 
 def ignore(line: str) -> None:

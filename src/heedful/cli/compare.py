@@ -1,7 +1,6 @@
 """The command ``heedful compare``."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +12,9 @@ from heedful.errors import RequestError, escaped
 
 if TYPE_CHECKING:
     from heedful.lab.drawing import Curves
-    from heedful.runs.comparing import Comparison, TrainedRun
+    from heedful.runs.comparing import Comparison
 
 SUFFIXES = (".svg", ".png")
-MOST = 12
-"""Maximum rows of the printed learning curve; longer curves are subsampled."""
 
 
 def compare(
@@ -56,58 +53,16 @@ def compare(
 
 def _table_lines(comparison: "Comparison", metric: str | None) -> Iterator[str]:
     """Yield the lines of three tables: results, settings that differ, learning curve."""
-    names = [run.name for run in comparison.runs]
-    metrics = comparison.metrics()
-    head = ("run", "updates", "minutes", "stopped by", "best at", *metrics)
-    yield from columns(
-        [head, *(_result_row(run, metrics) for run in comparison.runs)], right={1, 2, *range(4, len(head))}
-    )
+    results, settings, curve = comparison.tables(metric)
+    yield from columns(results, right={1, 2, *range(4, len(results[0]))})
     yield ""
-    if comparison.differences:
-        rows = [[key, *map(_format_setting, values)] for key, values in comparison.differences.items()]
-        yield from columns([["setting", *names], *rows])
+    if settings:
+        yield from columns(settings)
     else:
         yield "all settings are equal"
-    if metric is not None:
+    if curve:
         yield ""
-        yield from columns(_curve_rows(comparison, metric), right=set(range(len(names) + 1)))
-
-
-def _result_row(run: "TrainedRun", metrics: Sequence[str]) -> list[str]:
-    best = run.reached
-    scores = {} if best is None else best.metrics
-    return [
-        run.name,
-        f"{run.updates:,}",
-        f"{run.seconds / 60:.1f}",
-        run.ended or "running",
-        "–" if best is None else f"{best.update:,}",
-        *(_number(scores.get(name)) for name in metrics),
-    ]
-
-
-def _curve_rows(comparison: "Comparison", metric: str) -> list[list[str]]:
-    """Return rows with the metric of every run per validated update, at most `MOST` of them."""
-    curves = [{v.update: v.metrics.get(metric) for v in run.curve} for run in comparison.runs]
-    updates = sorted({update for curve in curves for update in curve})
-    step = -(-len(updates) // MOST)
-    shown_updates = updates[::-1][::step][::-1] if updates else []
-    head = [f"{metric} after update", *(run.name for run in comparison.runs)]
-    return [
-        head,
-        *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in shown_updates),
-    ]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
-
-
-def _format_setting(value: object) -> str:
-    """Format a value as recipes do."""
-    from heedful.runs.comparing import ABSENT
-
-    return str(value) if value is ABSENT else json.dumps(value, ensure_ascii=False).strip('"')
+        yield from columns(curve, right=set(range(len(curve[0]))))
 
 
 def _draw(comparison: "Comparison", metric: str | None, out: Path) -> None:

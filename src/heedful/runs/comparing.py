@@ -4,10 +4,12 @@ Everything is read from files of the runs (`recipe.yaml`, `metrics.jsonl`); no m
 in progress can be compared too.
 """
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
@@ -17,6 +19,12 @@ from heedful.typing import JsonMapping, JsonObject
 
 OUTSIDE = ("description", "expected", "root")
 """Settings that do not affect how a run is trained."""
+
+MOST = 12
+"""Maximum rows of the table of a learning curve; longer curves are subsampled."""
+
+Rows: TypeAlias = list[Sequence[str]]
+"""Rows of a table, of which the first is its head."""
 
 PER_TOKEN = {"loss", "perplexity", "nll"}
 """Metrics that depend on the tokenizer."""
@@ -118,6 +126,69 @@ class Comparison:
             }
             runs.append(record)
         return {"version": 1, "runs": runs, "notes": list(self.notes)}
+
+    def tables(self, metric: str | None = None) -> tuple[Rows, Rows, Rows]:
+        """Return the tables of results, of settings that differ and of the learning curve; they may be empty.
+
+        Args:
+            metric: that of the curve; None: no curve.
+        """
+        names, metrics = [run.name for run in self.runs], self.metrics()
+        head = ("run", "updates", "minutes", "stopped by", "best at", *metrics)
+        settings = [(key, *map(_format_setting, values)) for key, values in self.differences.items()]
+        return (
+            [head, *(_result_row(run, metrics) for run in self.runs)],
+            [("setting", *names), *settings] if settings else [],
+            [] if metric is None else _curve_rows(self.runs, metric),
+        )
+
+    def _repr_html_(self) -> str:
+        """Show the tables in a notebook."""
+        tables = self.tables(self.shared_metric() if self.metrics() else None)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return "".join(_html_table(rows) for rows in tables if rows) + notes
+
+
+def _result_row(run: TrainedRun, metrics: Sequence[str]) -> Sequence[str]:
+    best = run.reached
+    scores = {} if best is None else best.metrics
+    return [
+        run.name,
+        f"{run.updates:,}",
+        f"{run.seconds / 60:.1f}",
+        run.ended or "running",
+        "–" if best is None else f"{best.update:,}",
+        *(_number(scores.get(name)) for name in metrics),
+    ]
+
+
+def _curve_rows(runs: Sequence[TrainedRun], metric: str) -> Rows:
+    """Return rows with the metric of every run per validated update, at most `MOST` of them."""
+    curves = [{v.update: v.metrics.get(metric) for v in run.curve} for run in runs]
+    updates = sorted({update for curve in curves for update in curve})
+    step = -(-len(updates) // MOST)
+    shown_updates = updates[::-1][::step][::-1] if updates else []
+    return [
+        [f"{metric} after update", *(run.name for run in runs)],
+        *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in shown_updates),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _format_setting(value: object) -> str:
+    """Format a value as recipes do."""
+    return str(value) if value is ABSENT else json.dumps(value, ensure_ascii=False).strip('"')
+
+
+def _html_table(rows: Rows) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows[1:])
+    return f"<table><thead>{line(rows[0], 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 class _Absent:

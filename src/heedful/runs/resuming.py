@@ -68,8 +68,8 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
         raise RequestError(f"{folder.path}: is a file; choose another folder with --out")
     if folder.recipe.exists():
         raise RequestError(
-            f"{folder.path}: already contains a run; continue it with --resume, or "
-            "choose another folder with --out"
+            f"{folder.path}: already contains a run; continue it with --resume (in Python: "
+            "heedful.resume), or choose another folder with --out (out=…)"
         )
     # Ignore what a process leaves that is killed at its start.
     files = folder.path.iterdir() if folder.path.exists() else ()

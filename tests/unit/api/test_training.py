@@ -110,6 +110,23 @@ def test_columns_with_other_names_are_mapped():
         list(open_source(wrong, None))
 
 
+@pytest.mark.slow
+def test_columns_that_are_not_renamed_keep_their_names(from_files, tmp_path):
+    data = {
+        name: [{**row, "note": None} for row in rows(n, seed, names=("review", "label"))]
+        for name, n, seed in (("train", 60, 1), ("valid", 11, 2), ("test", 13, 3))
+    }
+    run = train(tmp_path / "run", data, columns={"text": "review"})
+    assert_equal(weights(run), weights(from_files))
+    accuracy = from_files.evaluate("test")["accuracy"].value
+    assert run.evaluate()["accuracy"].value == accuracy
+    assert run.evaluate(data=data["test"])["accuracy"].value == accuracy
+    assert (
+        run.evaluate(data=rows(13, 3, names=("x", "label")), columns={"text": "x"})["accuracy"].value
+        == accuracy
+    )
+
+
 @pytest.mark.parametrize("missing", [None, float("nan")])
 def test_a_missing_value_is_an_error_that_names_its_row(missing):
     held = HeldRows([{"text": "a"}, {"text": missing}], "train")

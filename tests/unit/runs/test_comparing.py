@@ -142,3 +142,18 @@ def test_what_is_no_run_or_there_twice_or_damaged_is_refused(make, tmp_path):
 def test_maps_are_flattened_and_lists_are_values():
     tree = {"a": {"b": 1, "c": {"d": [1, {"e": 2}]}}, "f": None, "g": {}}
     assert flattened(tree) == {"a.b": 1, "a.c.d": [1, {"e": 2}], "f": None, "g": {}}
+
+
+def test_tables_for_a_notebook_hold_results_settings_and_the_curve(make):
+    html = compare([make("one"), make("two <b>", EVENTS[:-1], d_model=16)])._repr_html_()
+    assert html.count("<table>") == 3
+    assert "<td>one</td><td>70</td><td>0.8</td><td>updates</td><td>60</td><td>1.2</td><td>0.75</td>" in html
+    assert "<td>two &lt;b&gt;</td><td>70</td><td>0.8</td><td>running</td>" in html
+    assert "<td>model.d_model</td><td>8</td><td>16</td>" in html
+    assert "<th>accuracy after update</th><th>one</th>" in html
+    assert "<td>70</td><td>0.7</td><td>0.7</td>" in html
+
+
+def test_a_notebook_shows_no_tables_of_what_there_is_not(make):
+    html = compare([make("a/one", EVENTS[:1]), make("b/one", EVENTS[:1])])._repr_html_()
+    assert html.count("<table>") == 1
