@@ -210,7 +210,7 @@ TINY = "kind: transformer, d_model: 128, layer: {mixer: {n_heads: 4}, "
         (["transformer-bsae"], "'transformer-base'"),
         (["multi30k-ende-tinny"], "multi30k-ende-tiny"),
         (["transformer-base", "layer.mixer.n_haeds=4"], "'n_heads'"),
-        (["transformer-base", "n_layers"], "key=value"),
+        (["transformer-base", "n_layers"], "KEY=VALUE"),
         (["nowhere/run"], "nowhere/run"),
     ],
 )
