@@ -27,7 +27,7 @@ from ruamel.yaml.events import (
 from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.recipes.trees import COMMAND_LINE, Mark, Tree
-from heedful.recipes.yaml_errors import Fault, fault_of
+from heedful.recipes.yaml_errors import fault_of
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -125,7 +125,7 @@ class _Composer:
 
     def fail(self, event: Event, problem: str) -> RequestError:
         mark = event.start_mark
-        return RequestError(Fault(mark.line, mark.column, problem).message(self.name))
+        return RequestError(f"{self.name}:{mark.line + 1}:{mark.column + 1}: {problem}")
 
     def mark_at(self, event: Event) -> Mark:
         return self.mark if self.mark.source == COMMAND_LINE else Mark(self.name, event.start_mark.line + 1)

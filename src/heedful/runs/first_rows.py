@@ -11,7 +11,7 @@ from pathlib import Path
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, expand
 from heedful.data.splitting import DataSource
-from heedful.data.text import FilesSource, TsvSource
+from heedful.data.text import FilesSource, TextSource, TsvSource
 from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
 from heedful.runs.prepare import rows_of
@@ -39,8 +39,9 @@ def _check(recipe: Recipe, source: DataSource, *, training: bool) -> None:
     first = next(rows, None)
     if first is None:
         has_header = isinstance(source, TsvSource) and source.header
+        lacking = "no text" if isinstance(source, TextSource) else "no rows"
         raise DataError(
-            f"{', '.join(_paths(source))}: {'has a header, but no rows' if has_header else 'has no rows'}"
+            f"{', '.join(_paths(source))}: has {'a header, but no rows' if has_header else lacking}"
         )
     _require_aligned(source, recipe.folder)
     columns = task_for(recipe).columns.images

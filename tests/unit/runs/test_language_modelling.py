@@ -350,7 +350,10 @@ WRONG = {
     "a translator's model": ({"model": {"kind": "transformer"}}, "expected 'language-model'"),
     "a filter": ({"data": {**plain()["data"], "filter": {}}}, "data.filter: unknown key"),
     "a metric of translation": ({"training": {"metric": "bleu"}}, "available: loss, perplexity"),
-    "another task": ({"task": {"kind": "language-modeling"}}, "did you mean 'language-modelling'?"),
+    "another task": (
+        {"task": {"kind": "language-modeling"}},
+        "unknown kind 'language-modeling'; use language-modelling",
+    ),
     "no task": ({"task": {}}, "the kinds are captioning, classification, image-classification, "),
 }
 
@@ -374,8 +377,8 @@ def test_a_recipe_is_of_its_task_and_survives_being_written():
 @pytest.mark.parametrize(
     ("train", "valid", "message"),
     [
-        ("\n \n", VALID, "data.train: there is no text to train a tokenizer on"),
-        (TEXT, "\n \n", "data.valid: the data contain no text"),
+        ("\n \n", VALID, "data.train: train.txt: has no text"),
+        (TEXT, "\n \n", "data.valid: valid.txt: has no text"),
     ],
 )
 def test_a_text_without_text_is_refused(tmp_path, train, valid, message):
