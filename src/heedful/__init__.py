@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from heedful.api.training import recipe as recipe
     from heedful.api.training import resume as resume
     from heedful.api.training import train as train
+    from heedful.errors import DamagedError as DamagedError
+    from heedful.errors import DataError as DataError
+    from heedful.errors import HeedfulError as HeedfulError
+    from heedful.errors import RequestError as RequestError
+    from heedful.errors import WorkError as WorkError
     from heedful.model_summary.summary import describe as describe
     from heedful.plugins import part as part
     from heedful.runs.building import build as build
@@ -25,11 +30,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DamagedError",
+    "DataError",
     "Evaluation",
     "Explanation",
+    "HeedfulError",
     "Prediction",
+    "RequestError",
     "Run",
     "Setup",
+    "WorkError",
     "__version__",
     "build",
     "compare",
@@ -45,10 +55,13 @@ __all__ = [
     "train",
 ]
 
+_ERRORS = ("DamagedError", "DataError", "HeedfulError", "RequestError", "WorkError")
+
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
     **dict.fromkeys(("Explanation", "Run", "compare", "export", "import_model", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
+    **dict.fromkeys(_ERRORS, "heedful.errors"),
     **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),
     "Evaluation": "heedful.tasks.evaluation",
     "Prediction": "heedful.tasks.prediction",

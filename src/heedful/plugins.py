@@ -73,9 +73,13 @@ def allow_part(part: Part) -> str:
 def part(definition: PartT) -> PartT:
     """Decorate a class or function of yours so that recipes of this process can name it.
 
-    >>> @heedful.part
-    ... class Cosine(torch.nn.Module): ...
-    >>> heedful.train(recipe, overrides={"model.layer.mixer.score": Cosine})
+    Overrides may have the class itself without the decorator. With it, runs that have the class can also be
+    loaded, in another notebook for example.
+
+    Examples:
+        >>> @heedful.part
+        ... class Cosine(torch.nn.Module): ...
+        >>> heedful.train(recipe, overrides={"model.layer.mixer.score": Cosine})
 
     Raises:
         RequestError: if it is not at the top of a module.

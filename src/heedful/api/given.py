@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -146,14 +147,14 @@ def _plain(settings: Settings, name: str) -> Any:
             return str(value)
         if isinstance(value, np.generic):
             return value.item()
-        if isinstance(value, type) or callable(value):
+        if isinstance(value, type | FunctionType):
             return allow_part(value)
         try:
             json.dumps(value)
         except TypeError:
             raise RequestError(
-                f"{name}: {dotted(path)}: a recipe cannot have a value of type {type(value).__name__}; rows "
-                "are given by data={…}"
+                f"{name}: {dotted(path)}: a recipe cannot have a value of type {type(value).__name__}; for a "
+                "part of your own, give the class, and for rows data={…}"
             ) from None
         return value
 

@@ -24,7 +24,7 @@ from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData
 
 
-@dataclass
+@dataclass(repr=False)
 class Setup:
     """A recipe ready to be trained: data encoded, model built.
 
@@ -96,13 +96,14 @@ def prepare(
 ) -> Setup:
     """Prepare a training for a loop of your own: fit the tokenizer, encode the data, build the model.
 
-    >>> setup = heedful.prepare("phrasebook-ta", "runs/mine")
-    >>> optimizer = torch.optim.AdamW(setup.model.parameters(), lr=1e-3)
-    >>> for batch in setup.batches(epochs=3):
-    ...     setup.loss(batch).backward()
-    ...     optimizer.step()
-    ...     optimizer.zero_grad()
-    >>> run = setup.finish()
+    Examples:
+        >>> setup = heedful.prepare("phrasebook-ta", "runs/mine")
+        >>> optimizer = torch.optim.AdamW(setup.model.parameters(), lr=1e-3)
+        >>> for batch in setup.batches(epochs=3):
+        ...     setup.loss(batch).backward()
+        ...     optimizer.step()
+        ...     optimizer.zero_grad()
+        >>> run = setup.finish()
 
     Args:
         recipe: as of `heedful.train`, like all that follow; ``optimizer``, ``schedule`` and limits of

@@ -55,6 +55,8 @@ class Evaluation:
         lines = [line for score in self.scores for line in score.lines()]
         return "\n".join([f"{self.split}:", *(f"  {line}" for line in lines), *self.notes])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         """Show the scores as a table in a notebook."""
         rows = "".join(

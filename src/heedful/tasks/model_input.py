@@ -328,9 +328,10 @@ def texts_in(task_input: TaskInput, columns: Columns, task: str) -> list[str]:
 
 def _form_of(task_input: TaskInput) -> str:
     """Describe an input in messages."""
-    texts = [task_input] if isinstance(task_input, str) else task_input
-    if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
-        return "one text" if len(texts) == 1 else f"{len(texts)} texts"
+    if isinstance(task_input, str):
+        return "one text"
+    if isinstance(task_input, Sequence) and all(isinstance(text, str) for text in task_input):
+        return "a list of one text" if len(task_input) == 1 else f"{len(task_input)} texts"
     return f"a {type(task_input).__name__}"
 
 
