@@ -29,8 +29,8 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     images = bool(columns.images)
     if hasattr(iterable, "columns"):
         raise RequestError(
-            f"expected a list of inputs, got a {type(iterable).__name__}; pass one of its columns, or for a task "
-            "that reads several texts, list(zip(table[…], table[…]))"
+            f"expected a list of inputs, got a {type(iterable).__name__}; pass one of its columns, or for a "
+            "task that reads several texts, list(zip(table[…], table[…]))"
         )
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
         noun = "image" if images else "text"
