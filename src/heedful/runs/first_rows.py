@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, expand
-from heedful.data.splitting import DataSource
+from heedful.data.splitting import TRAIN, DataSource, PartSource
 from heedful.data.text import FilesSource, TextSource, TsvSource
 from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
@@ -29,6 +29,10 @@ def check_first_rows(recipe: Recipe) -> None:
         DataError: a data set cannot be used; the message begins with its key.
     """
     for key, source in sources_of(recipe.data).items():
+        if isinstance(source, PartSource):
+            if source.part != TRAIN:
+                continue
+            source = source.source  # once and whole: telling the parts apart reads every image
         if source.kind in OF_FILES and not _reads_pipes(source, recipe.folder):
             with errors_named(key):
                 _check(recipe, source, training=key == "data.train")

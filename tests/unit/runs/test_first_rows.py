@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from heedful.data.images import LazyImage
 from heedful.errors import DataError
 from heedful.runs.first_rows import check_first_rows
 from heedful.runs.reading import read_recipe
@@ -75,6 +76,16 @@ def test_an_image_that_is_missing(checked, tmp_path):
     message = checked("scenes", train=source, valid=source)
     assert message == "data.train: i/metadata.jsonl:2: i/2.png: no such file"
     assert checked("scenes", train=source, valid=source, **{"filter.unreadable": "drop"}) == ""
+
+
+def test_images_that_are_split_are_not_read(checked, tmp_path, monkeypatch):
+    (tmp_path / "i").mkdir()
+    for number in (1, 2):
+        (tmp_path / f"i/{number}.png").write_bytes(b"not opened")
+        (tmp_path / f"i/{number}.txt").write_text("x")
+    monkeypatch.setattr(LazyImage, "encoded", None)  # what the hash of a row would read
+    split = {"valid": "null", "split": "{valid: 0.4, more: 0.1}"}
+    assert checked("scenes", train="{kind: captioned-folder, path: i}", **split) == ""
 
 
 def test_a_pipe_is_not_read(checked, tmp_path):
