@@ -13,6 +13,9 @@ from typing import IO, Any
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.typing import JsonMapping, JsonObject
 
+IMAGES = (".svg", ".png")
+"""Suffixes of the files that plots and drawings can be written to."""
+
 
 def require_end(path: Path) -> None:
     """Reject paths that may have no end, such as ``/dev/zero``.

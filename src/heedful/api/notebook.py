@@ -6,6 +6,7 @@ import time
 from importlib import import_module
 from typing import Any
 
+from heedful.html_tables import html_table
 from heedful.training.callbacks import (
     Event,
     Saved,
@@ -80,13 +81,10 @@ class NotebookProgress:
         table = ""
         if rows:
             names = list(rows[-1].metrics)
-            head = "".join(f"<th>{html.escape(name)}</th>" for name in ("update", *names, ""))
-            body = "".join(_row(row, names) for row in rows)
-            table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            table = html_table([("update", *names, ""), *(_cells(row, names) for row in rows)])
         return f"<div>{bar}{count} &nbsp; {html.escape(self.line)}</div>{table}"
 
 
-def _row(event: Validated, names: list[str]) -> str:
-    cells = [f"{event.update:,}", *(f"{event.metrics.get(name, float('nan')):.4g}" for name in names)]
-    cells.append("best" if event.best else "")
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+def _cells(event: Validated, names: list[str]) -> list[str]:
+    values = [f"{event.metrics.get(name, float('nan')):.4g}" for name in names]
+    return [f"{event.update:,}", *values, "best" if event.best else ""]

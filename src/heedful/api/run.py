@@ -15,7 +15,8 @@ from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import LIMIT, explain_input
 from heedful.explain.explanation import Weights
 from heedful.explain.json_format import json_pieces
-from heedful.files import whole_file
+from heedful.explain.views import PAGE, SUFFIXES
+from heedful.files import IMAGES, whole_file
 from heedful.interop.conversion import export_run, import_run
 from heedful.runs import comparing
 from heedful.runs import run as runs
@@ -27,10 +28,6 @@ from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.model_input import AnswerOptions
 from heedful.tasks.prediction import Progress, TaskInput
 from heedful.typing import JsonMapping
-
-IMAGES = (".svg", ".png")
-SUFFIXES = (".html", *IMAGES, ".json")
-"""Suffixes of the files that an explanation can be saved to."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Explanation(explained.Explanation):
 
             save(figure_of(self, tokens=tokens), path)
             return
-        pieces = [self.page(exact)] if suffix == ".html" else chain(json_pieces(self), "\n")
+        pieces = [self.page(exact)] if suffix == PAGE else chain(json_pieces(self), "\n")
         with whole_file(path) as file:
             file.writelines(pieces)
 

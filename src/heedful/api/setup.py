@@ -1,14 +1,14 @@
 """The parts of a training for a loop of your own: `prepare`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from heedful.api.given import DataLike, Settings
-from heedful.api.run import Run, load
-from heedful.api.training import ignore, read, show
+from heedful.api.run import Run
+from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
 from heedful.data.batch import Batch
@@ -40,8 +40,8 @@ class Setup:
     module: ModelWithLoss
     data: PlannedData
     folder: RunFolder
-    prepared: PreparedData = field(repr=False)
-    held: Sequence[HeldRows] = field(default=(), repr=False)
+    prepared: PreparedData
+    held: Sequence[HeldRows] = ()
 
     @property
     def model(self) -> Model:
@@ -78,9 +78,7 @@ class Setup:
         """
         tuned = self.task.tune(self.model, self.prepared, ignore)
         seal(self.folder, self.task.recipe, self.model, facts, tuned)
-        run = load(self.folder.path, device=str(next(self.model.parameters()).device), verify=False)
-        run.held = self.held
-        return run
+        return loaded(self.folder.path, str(next(self.model.parameters()).device), self.held)
 
 
 def prepare(

@@ -98,7 +98,7 @@ def train(
     train_into(
         settings, Path(out), device=device, callbacks=callbacks, tensorboard=tensorboard, progress=progress
     )
-    return _loaded(Path(out), device, held)
+    return loaded(Path(out), device, held)
 
 
 def resume(
@@ -143,7 +143,7 @@ def resume(
         tensorboard=tensorboard,
         progress=progress,
     )
-    return _loaded(folder.path, device, held)
+    return loaded(folder.path, device, held)
 
 
 def read(
@@ -195,7 +195,8 @@ def train_into(
     return train_run(recipe, out, resume=resume, device=device, callbacks=own_callbacks, log=log)
 
 
-def _loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:
+def loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:
+    """Load a run that was just written, with the rows that its recipe refers to."""
     run = load(out, device=device, verify=False)
     run.held = held
     return run

@@ -9,12 +9,11 @@ import typer
 from heedful.cli.options import Json
 from heedful.cli.output import check_out, columns, json_result, log, result
 from heedful.errors import RequestError, escaped
+from heedful.files import IMAGES
 
 if TYPE_CHECKING:
     from heedful.lab.drawing import Curves
     from heedful.runs.comparing import Comparison
-
-SUFFIXES = (".svg", ".png")
 
 
 def compare(
@@ -36,7 +35,7 @@ def compare(
 
     if len(runs) < 2:
         raise RequestError("compare: expected at least two runs")
-    check_out(out, SUFFIXES)
+    check_out(out, IMAGES)
     comparison = read(runs)
     plotted_metric = comparison.shared_metric(metric) if metric or comparison.metrics() else None
     if out is not None:

@@ -10,12 +10,12 @@ import typer
 from heedful.cli.options import Json
 from heedful.cli.output import check_out, json_result, log, result, terminal_width
 from heedful.errors import RequestError, escaped
+from heedful.files import IMAGES
 
 if TYPE_CHECKING:
     from heedful.model_summary.summary import ModelSummary
     from heedful.runs.learning_rates import LearningRates
 
-IMAGES = (".svg", ".png")
 WIDEST = 80
 """Maximum number of columns of a chart."""
 
@@ -65,33 +65,44 @@ def describe(
     if out is not None:
         raise RequestError("--out requires --plot schedule")
     from heedful.memory import parse_size
-    from heedful.model_summary import summary
-    from heedful.model_summary.described_model import Extent
 
-    changes = overrides or []
     available = None if memory is None else parse_size(memory, "--memory")
     if available is not None and (batch or time):
         raise RequestError(
             f"{'--time' if time else '--batch'}: not supported with --memory; remove one of them"
         )
-    if time:
-        extent = Extent(length, source_length, batch)
-        model_description = summary.timed(what, extent, changes, device=device, log=log)
-    else:
-        model_description = summary.describe(
-            what,
-            length=length,
-            source_length=source_length,
-            tokens=batch,
-            available=available,
-            overrides=changes,
-        )
+    sizes = length, source_length, batch
+    model_description = _summary(what, overrides or [], sizes, available, device if time else None)
     if as_json:
         json_result(model_description.to_dict())
     elif sys.stdout.isatty():
         _show(model_description)
     else:
         result(str(model_description))
+
+
+def _summary(
+    what: str,
+    overrides: Sequence[str],
+    sizes: tuple[int | None, int | None, int | None],
+    available: int | None,
+    device: str | None,
+) -> "ModelSummary":
+    """Describe a model at a length, a source length and tokens per batch; with a device, also time it."""
+    from heedful.model_summary import summary
+    from heedful.model_summary.described_model import Extent
+
+    if device is not None:
+        return summary.timed(what, Extent(*sizes), overrides, device=device, log=log)
+    length, source_length, batch = sizes
+    return summary.describe(
+        what,
+        length=length,
+        source_length=source_length,
+        tokens=batch,
+        available=available,
+        overrides=overrides,
+    )
 
 
 def _show(summary: "ModelSummary") -> None:

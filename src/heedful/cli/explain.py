@@ -16,16 +16,14 @@ from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
-from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
+from heedful.explain.views import ALL, PAGE, SUFFIXES, VIEWS, check_image, check_names, view_module
+from heedful.files import IMAGES
 
 if TYPE_CHECKING:
     from heedful.api.run import Explanation, Run
     from heedful.explain.alignment.word_alignment import HeadChoice
     from heedful.explain.summary import AttentionMatrix
 
-PAGE = ".html"
-IMAGES = (".svg", ".png")
-SUFFIXES = (PAGE, *IMAGES, ".json")
 GIB = 2**30
 WIDEST = 120
 """Maximum rows or columns of a heat map in the terminal."""

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.files import parse_json, sha256
+from heedful.html_tables import html_table
 from heedful.runs.reading import saved_tree
 from heedful.typing import JsonMapping, JsonObject
 
@@ -146,7 +147,7 @@ class Comparison:
         """Show the tables in a notebook."""
         tables = self.tables(self.shared_metric() if self.metrics() else None)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return "".join(_html_table(rows) for rows in tables if rows) + notes
+        return "".join(html_table(rows) for rows in tables if rows) + notes
 
 
 def _result_row(run: TrainedRun, metrics: Sequence[str]) -> Sequence[str]:
@@ -181,14 +182,6 @@ def _number(value: float | None) -> str:
 def _format_setting(value: object) -> str:
     """Format a value as recipes do."""
     return str(value) if value is ABSENT else json.dumps(value, ensure_ascii=False).strip('"')
-
-
-def _html_table(rows: Rows) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(line(row, "td") for row in rows[1:])
-    return f"<table><thead>{line(rows[0], 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 class _Absent:

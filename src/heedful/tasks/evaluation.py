@@ -13,6 +13,7 @@ from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, nearest
+from heedful.html_tables import html_table
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction, TaskInput
@@ -59,14 +60,9 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """Show the scores as a table in a notebook."""
-        rows = "".join(
-            f"<tr><td>{html.escape(score.name)}</td><td>{score.value:.4g}</td>"
-            f"<td><code>{html.escape(score.signature)}</code></td></tr>"
-            for score in self.scores
-        )
+        rows = [(score.name, f"{score.value:.4g}", score.signature) for score in self.scores]
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        head = f"<tr><th>{html.escape(self.split)}</th><th>score</th><th>signature</th></tr>"
-        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{notes}"
+        return html_table([(self.split, "score", "signature"), *rows]) + notes
 
     def to_dict(self) -> JsonObject:
         """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from heedful.errors import RequestError, nearest
+from heedful.files import IMAGES
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ VIEWS: dict[str, View] = {
     "filters": View("principal components of the patch projection", "image patches"),
 }
 """All views by name."""
+
+PAGE = ".html"
+SUFFIXES = (PAGE, *IMAGES, ".json")
+"""Suffixes of the files that an explanation can be saved to."""
 
 ALL = "all"
 """In place of the name of a view: all views that the run and the input support."""
