@@ -2,6 +2,7 @@
 
     python bench/copied_recipes.py labels tags        these kinds of tasks; without names, all
     python bench/copied_recipes.py files --updates 0.5    half of the updates
+    python bench/copied_recipes.py --jobs 8               eight trainings at a time
 
 For each kind, the recipe is trained on up to three data sets of two sizes with every setting of `SETTINGS`,
 on one thread, for as many updates. The table has the best validation metric, and in brackets the share
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,8 +172,13 @@ class Curve:
         return None
 
 
-def train(kind: str, case: Case, size: int, updates: int, setting: Overrides, folder: Path) -> Curve:
+def train(kind: str, case: Case, size: int, updates: int, setting: Overrides, seed: int) -> Curve:
     """Train once, and return the curve; processor time is divided by the share of updates done."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _train(kind, case, size, updates, {"training.seed": seed, **setting}, Path(folder))
+
+
+def _train(kind: str, case: Case, size: int, updates: int, setting: Overrides, folder: Path) -> Curve:
     data = {**case.data, "train": {**case.data["train"], **({"limit": size} if size else {})}, "test": None}
     every = max(updates // 10, 1)
     changes: dict[str, object] = {
@@ -202,12 +209,13 @@ def train(kind: str, case: Case, size: int, updates: int, setting: Overrides, fo
         "cpu",
     ]
     command += [f"{key}={str(value).lower()}" for key, value in changes.items()]
-    start = os.times()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    end = os.times()
-    spent = end.children_user + end.children_system - start.children_user - start.children_system
+    log_file = folder / "log"
+    with log_file.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+        _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(log_file.read_text())
+    spent = used.ru_utime + used.ru_stime
     return _curve(folder / "run" / "metrics.jsonl", spent, updates)
 
 
@@ -219,20 +227,27 @@ def _curve(path: Path, spent: float, updates: int) -> Curve:
     return Curve(points, metric == "accuracy")
 
 
-def rows(kind: str, share: float, sizes: slice, names: Sequence[str]) -> Iterator[list[str]]:
+def rows(
+    kind: str, share: float, sizes: slice, names: Sequence[str], seed: int, pool: ThreadPoolExecutor
+) -> Iterator[list[str]]:
     """Yield a row for each data set and size: metrics and times of all settings."""
     settings = settings_of(kind)
+    jobs = []
     for name, case in CASES[kind].items():
         if names and name not in names:
             continue
         for size, n_updates in list(case.sizes.items())[sizes]:
             updates = max(int(n_updates * share), 10)
-            curves = {}
-            for label, setting in settings.items():
-                with tempfile.TemporaryDirectory() as folder:
-                    curves[label] = train(kind, case, size, updates, setting, Path(folder))
-                log(f"{kind}, {name}, {size or 'all'}, {label}: {curves[label].best:.4f}")
-            yield [name, f"{size:,}" if size else "all", str(updates), *_cells(list(curves.values()))]
+            curves = {
+                label: pool.submit(train, kind, case, size, updates, setting, seed)
+                for label, setting in settings.items()
+            }
+            jobs.append((name, size, updates, curves))
+    for name, size, updates, curves in jobs:
+        for label, curve in curves.items():
+            log(f"{kind}, {name}, {size or 'all'}, {label}: {curve.result().best:.4f}")
+        cells = _cells([curve.result() for curve in curves.values()])
+        yield [name, f"{size:,}" if size else "all", str(updates), *cells]
 
 
 def _cells(curves: Sequence[Curve]) -> Iterator[str]:
@@ -253,12 +268,17 @@ def main() -> None:
     parser.add_argument("--updates", type=float, default=1.0, help="factor of the number of updates")
     parser.add_argument("--sizes", choices=SIZES, default="all", help="which size of each data set")
     parser.add_argument("--data", nargs="*", default=[], metavar="NAME", help="only these data sets")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each on one thread")
     arguments = parser.parse_args()
     print(describe())
-    for kind in arguments.kinds or CASES:
-        header = ["data", "rows", "updates", *settings_of(kind)]
-        lines = list(rows(kind, arguments.updates, SIZES[arguments.sizes], arguments.data))
-        print(f"\n{kind}\n\n{grid(header, lines)}", flush=True)
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for kind in arguments.kinds or CASES:
+            header = ["data", "rows", "updates", *settings_of(kind)]
+            lines = list(
+                rows(kind, arguments.updates, SIZES[arguments.sizes], arguments.data, arguments.seed, pool)
+            )
+            print(f"\n{kind}\n\n{grid(header, lines)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,14 @@ from heedful.objectives.terms import Term
 Loss = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 
 
-# Number of logits computed at once: 8 MiB in fp32, which fits in the CPU cache.
+# Number of logits that one operation reads on a CPU: 8 MiB in fp32, which fit in its cache.
 BLOCK = 1 << 21
 # Matrix products with fewer rows are inefficient.
 FEWEST_ROWS = 64
+# Tokens whose logits a CPU computes at once, and number of logits (1 GiB in fp32) that a GPU does: small
+# operations leave a GPU idle.
+CPU_CHUNK = 1024
+GPU_CHUNK = 1 << 28
 
 
 class _CrossEntropyContext(Context):
@@ -54,6 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         chunk: int,
+        block: int,
         compute: torch.dtype,
         differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
@@ -73,17 +78,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for rows in _even_slices(n_tokens, chunk):
             if in_place:
                 torch.mm(h[rows], w.T, out=logits[: rows.stop - rows.start])
-            for block in _even_slices(rows, max(FEWEST_ROWS, BLOCK // n_types)):
-                y = targets[block, None]
-                buffer = logits[block.start - rows.start : block.stop - rows.start]
-                x = buffer if in_place else (h[block] @ w.T).float()
+            for part in _even_slices(rows, block):
+                y = targets[part, None]
+                buffer = logits[part.start - rows.start : part.stop - rows.start]
+                x = buffer if in_place else (h[part] @ w.T).float()
                 if bias is not None:
                     x += bias
-                top, target_logits = x.amax(-1), x.gather(1, y)
-                p = torch.softmax(x, -1, out=buffer if in_place else None)
+                correct += x.gather(1, y).sum()
                 # p at the largest logit is at least 1 / V, so its logarithm is exact.
-                log_z += (top - p.amax(-1).log()).sum()
-                correct += target_logits.sum()
+                if (
+                    x.is_cuda
+                ):  # one pass over the logits less than below; on a CPU it takes seven times as long
+                    top, at = x.max(-1, keepdim=True)
+                    p = torch.softmax(x, -1, out=buffer if in_place else None)
+                    log_z += (top - p.gather(1, at).log()).sum()
+                else:
+                    top = x.amax(-1)
+                    p = torch.softmax(x, -1, out=buffer if in_place else None)
+                    log_z += (top - p.amax(-1).log()).sum()
                 if not needs_grad:
                     continue
                 p.scatter_add_(1, y, p.new_full(y.shape, smoothing - 1.0))
@@ -112,7 +124,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # The negative log-likelihood is for reporting; `linear_cross_entropy` detaches it.
         pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in pairs]
-        return (*scaled, None, None, None, None, None)
+        return (*scaled, None, None, None, None, None, None)
 
 
 def _even_slices(rows: int | slice, max_length: int) -> list[slice]:
@@ -129,19 +141,22 @@ def linear_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " T"],
     smoothing: float = 0.0,
-    chunk: int = 1024,
+    chunk: int | None = None,
 ) -> Loss:
     """Return ``(loss, nll)``: summed smoothed cross-entropy, and the summed -log p(y) without gradient.
 
-    Peak memory is chunk x V instead of T x V. Under autocast, products use its dtype; the softmax and the
-    sums are always fp32.
+    Peak memory is chunk x V instead of T x V; without a chunk, `CPU_CHUNK` or `GPU_CHUNK` decides. Under
+    autocast, products use its dtype; the softmax and the sums are always fp32.
     """
-    device = hidden.device.type
+    device, n_types = hidden.device.type, weight.shape[0]
+    if chunk is None:
+        chunk = max(GPU_CHUNK // n_types, 1) if device == "cuda" else CPU_CHUNK
+    block = chunk if device == "cuda" else max(FEWEST_ROWS, BLOCK // n_types)
     autocast = torch.is_autocast_enabled(device)
     compute = torch.get_autocast_dtype(device) if autocast else weight.dtype
     with torch.autocast(device, enabled=False):
         loss, nll = _LinearCrossEntropy.apply(
-            hidden, weight, bias, targets, smoothing, chunk, compute, torch.is_grad_enabled()
+            hidden, weight, bias, targets, smoothing, chunk, block, compute, torch.is_grad_enabled()
         )
     return loss, nll.detach()
 
@@ -154,11 +169,11 @@ class NextToken:
 
     Args:
         smoothing: label smoothing, eps.
-        chunk: number of tokens whose logits are computed at once.
+        chunk: number of tokens whose logits are computed at once; None: chosen by device.
     """
 
     smoothing: float = 0.0
-    chunk: int = 1024
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
@@ -180,10 +195,10 @@ class MaskedToken:
     Terms: ``token`` (the loss) and ``nll`` (reported only; the same value without smoothing).
 
     Args:
-        chunk: number of tokens whose logits are computed at once.
+        chunk: number of tokens whose logits are computed at once; None: chosen by device.
     """
 
-    chunk: int = 1024
+    chunk: int | None = None
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the counts of both terms: the number of masked tokens."""
@@ -203,10 +218,10 @@ class SpanBoundary:
     Term: ``boundary``.
 
     Args:
-        chunk: number of tokens whose logits are computed at once.
+        chunk: number of tokens whose logits are computed at once; None: chosen by device.
     """
 
-    chunk: int = 1024
+    chunk: int | None = None
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of the term: the number of masked tokens."""
@@ -223,7 +238,7 @@ class SpanBoundary:
 
 
 def _token_terms(
-    x: Float[Tensor, "R d"], out: nn.Module, batch: Batch, smoothing: float, chunk: int
+    x: Float[Tensor, "R d"], out: nn.Module, batch: Batch, smoothing: float, chunk: int | None
 ) -> list[Term]:
     assert isinstance(out, nn.Linear)
     loss, nll = linear_cross_entropy(x, out.weight, out.bias, batch.targets, smoothing, chunk)
