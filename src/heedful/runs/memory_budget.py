@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from heedful.data.batch import Batch
 from heedful.data.report import Longest
 from heedful.errors import RequestError
 from heedful.memory import gibibytes, machine_memory, memory_errors_as
@@ -177,17 +178,22 @@ def _overflowing(
     """Run the widest of these micro-batches; return a description if memory runs out, else None."""
     part = max(parts, key=partial(_rectangle, data))
     content = f"{len(part)} sequences of up to {data.lengths[part].max()} tokens"
-    # Running statistics are put back; tables that only grew (positions) may stay.
-    saved_state = {name: value.clone() for name, value in module.model.state_dict().items()}
     try:
         with memory_errors_as(content):
-            batch = data.collate(part, 0).to(device)
-            module(batch, module.counts(batch))[0].backward()
+            run_once(module, data.collate(part, 0).to(device))
     except RequestError as error:
         if str(error) != content:
             raise
         return content
+    return None
+
+
+def run_once(module: ModelWithLoss, batch: Batch) -> None:
+    """Run the batch forward and backward; the model stays as it was."""
+    # Running statistics are put back; tables that only grew (positions) may stay.
+    saved_state = {name: value.clone() for name, value in module.model.state_dict().items()}
+    try:
+        module(batch, module.counts(batch))[0].backward()
     finally:
         module.model.load_state_dict(saved_state)
         module.model.zero_grad(set_to_none=True)
-    return None

@@ -14,14 +14,22 @@ from heedful import __version__
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card, write_json
 from heedful.artifacts.weights import load_tensors, save_weights
-from heedful.errors import RequestError
+from heedful.errors import HeedfulError, RequestError, WorkError
 from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.models.base import Model
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
 from heedful.runs.first_rows import check_first_rows
 from heedful.runs.learning_rates import schedule_of
-from heedful.runs.memory_budget import REMEDY, TOO_LARGE, check_model, rehearse, require_memory, too_wide
+from heedful.runs.memory_budget import (
+    REMEDY,
+    TOO_LARGE,
+    check_model,
+    rehearse,
+    require_memory,
+    run_once,
+    too_wide,
+)
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
@@ -236,16 +244,47 @@ def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelW
     return ModelWithLoss(model, task.objective(), precision, auxiliary, task.scheduled_sampling())
 
 
+N_TRIED = 8
+"""Number of samples on which a compiled model is tried."""
+
+
 def choose_fast_path(
     recipe: Recipe, module: ModelWithLoss, data: PlannedData, device: torch.device, log: Log
 ) -> None:
     """Compile the model if that saves time, and log the choices."""
     if choose_compile(recipe.training, module.model, _n_tokens(recipe, data), device):
         module.compile()
+        _check_compiled(recipe, module, data, device, log)
     compilation = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
     processes = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
     threads = f"threads{' of each' if processes else ''}: {torch.get_num_threads()}"
     log(f"training on {device.type} in {module.precision}, {processes}{threads}, {compilation}")
+
+
+def _check_compiled(
+    recipe: Recipe, module: ModelWithLoss, data: PlannedData, device: torch.device, log: Log
+) -> None:
+    """Run the compiled model once; if it fails (torch's compiler has bugs), train without compiling.
+
+    Raises:
+        WorkError: it fails, and the recipe asks for it (``training.compile: on``).
+    """
+    if not module.compiled:
+        return
+    samples = data.epoch(0)[0][:N_TRIED].tolist()
+    try:
+        with memory_errors_as(f"{TOO_LARGE}; {REMEDY}"):
+            run_once(module, data.collate(samples, 0).to(device))
+    except HeedfulError:  # the training itself says more of it
+        return
+    except Exception as error:
+        reason = f"torch's compiler failed ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+        if recipe.training.compile == "on":
+            raise WorkError(
+                f"training.compile: {reason}; set training.compile=off, or update torch"
+            ) from error
+        module.uncompile()
+        log(f"{reason}; training without compiling")
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:

@@ -70,8 +70,10 @@ def _cpu_has(probe: str) -> bool:
 # Compilation ------------------------------------------------------------------------------------------------
 
 # Compilation pays off if a slow machine, at this many FLOP/s, would train for at least this many seconds.
+# On a GPU, small models wait for Python: at least so many seconds per update (docs/benchmarks/results.md).
 FLOPS_PER_SECOND = {"cpu": 150e9, "cuda": 50e12}
-WORTH_COMPILING = 600
+SECONDS_PER_UPDATE = {"cpu": 0.0, "cuda": 0.02}
+WORTH_COMPILING = {"cpu": 600, "cuda": 60}
 
 # Torch's cache key includes neither the processor nor the instruction sets that these variables disable.
 # Code compiled for AVX-512 and loaded under AVX2 gives NaN.
@@ -128,7 +130,7 @@ def choose_compile(
         raise RequestError("training.compile: no C++ compiler (g++ or clang++) was found; use off or auto")
     if settings.compile == "on" or not has_compiler:
         return has_compiler
-    return (estimated_seconds(settings, model, n_tokens, device) or 0.0) >= WORTH_COMPILING
+    return (estimated_seconds(settings, model, n_tokens, device) or 0.0) >= WORTH_COMPILING[device.type]
 
 
 def estimated_seconds(
@@ -141,7 +143,8 @@ def estimated_seconds(
     limits = [] if settings.max_minutes is None else [60 * settings.max_minutes]
     if n_tokens is not None:
         flops = 6 * sum(p.numel() for p in model.parameters()) * n_tokens
-        limits.append(flops / FLOPS_PER_SECOND[device.type])
+        waiting = n_tokens / settings.tokens_per_update * SECONDS_PER_UPDATE[device.type]
+        limits.append(max(flops / FLOPS_PER_SECOND[device.type], waiting))
     return min(limits, default=None)
 
 

@@ -76,6 +76,13 @@ class ModelWithLoss(nn.Module):
             stack.compile_blocks(backend)
         self.compiled = bool(stacks)
 
+    def uncompile(self) -> None:
+        """Undo `compile`."""
+        for part in self.model.modules():
+            if isinstance(part, EncoderStack | DecoderStack):
+                part.compiled = None
+        self.compiled = False
+
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of every loss term of the batch, before the forward pass."""
         counts = self.objective.counts(batch)

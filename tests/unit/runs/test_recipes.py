@@ -284,7 +284,7 @@ def test_what_a_recipe_reaches_is_not_inherited():
     assert read_recipe("phrasebook-ta")[0].expected.scores
     ours, base = (read_recipe(name)[0].expected for name in ("shakespeare-char", "shakespeare-char-cpu"))
     assert base.scores
-    assert not ours.scores
+    assert not ours.scores.keys() & base.scores.keys()
     assert (ours.minutes, base.minutes is None) == (None, False)
     assert ours.note != base.note
     assert read_recipe("phrasebook-rnn")[0].expected.note != read_recipe("phrasebook-ta")[0].expected.note

@@ -35,6 +35,7 @@ from heedful.tasks.translation import (
     TranslationRecipe,
 )
 from heedful.text.configuration import WordConfig
+from heedful.training import fast_paths
 from heedful.training.callbacks import TensorBoard
 from heedful.training.checkpoints import ScoredCheckpoint, TrainingState, average, path_of, paths
 from heedful.training.loop import TrainingResult
@@ -281,6 +282,33 @@ def test_other_errors_of_the_rehearsal_are_not_about_memory():
     data = PlannedData(np.array([7, 5]), lambda samples, epoch: Samples(samples), 100, seed=1)
     with pytest.raises(RequestError, match=r"^objective: unknown$"):
         module.rehearse(Wrong(), data, 1, torch.device("cpu"), partial(module.too_wide, recipe(), None))
+
+
+@pytest.fixture
+def broken_compiler(monkeypatch):
+    """What torch 2.11 did on a GPU: the code that it made stopped with an error."""
+
+    def broken(block, *context):
+        raise NameError("name 's19' is not defined")
+
+    monkeypatch.setattr(torch, "compile", lambda *arguments, **options: broken)
+    monkeypatch.setattr(fast_paths, "find_compiler", lambda device: "g++")
+
+
+def test_a_model_whose_compiled_code_fails_is_trained_without_compiling(corpus, monkeypatch, broken_compiler):
+    logged = []
+    monkeypatch.setitem(fast_paths.WORTH_COMPILING, "cpu", 0)
+    ours = train_run(recipe(compile="auto"), corpus / "compiled", device="cpu", log=logged.append)
+    reason = "torch's compiler failed (NameError: name 's19' is not defined); training without compiling"
+    assert reason in logged
+    theirs = train_run(recipe(compile="off"), corpus / "plain", device="cpu")
+    ours, theirs = (load_file(trained.folder.weights) for trained in (ours, theirs))
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
+def test_compiled_code_that_fails_although_it_was_asked_for_ends_the_training(corpus, broken_compiler):
+    with pytest.raises(WorkError, match=r"^training\.compile: .*'s19'.*; set training\.compile=off"):
+        train_run(recipe(compile="on"), corpus / "run", device="cpu")
 
 
 def test_the_longest_row_of_the_training_data_is_handed_on(corpus, monkeypatch):

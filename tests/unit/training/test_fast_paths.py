@@ -70,6 +70,15 @@ def test_auto_compiles_long_runs(compiler, n_tokens, minutes, long):
     assert compiles("auto", n_tokens, minutes) == (long and compiler is not None)
 
 
+@pytest.mark.parametrize(("n_updates", "expected"), [(1_000, False), (10_000, True)])
+def test_on_a_gpu_small_models_are_compiled_if_they_make_many_updates(n_updates, expected, monkeypatch):
+    """They wait for Python, not for the products."""
+    monkeypatch.setattr(fast_paths, "find_compiler", lambda device: "triton")
+    settings = TrainingConfig(max_updates=n_updates, tokens_per_update=128)
+    assert choose_compile(settings, MODEL, 128 * n_updates, torch.device("cuda")) == expected
+    assert not choose_compile(settings, MODEL, 128 * n_updates, CPU)
+
+
 def test_the_compiler_is_what_the_environment_names_or_a_usual_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
