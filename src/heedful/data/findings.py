@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -14,6 +15,9 @@ SHARE_OF_IDENTICAL = 0.5
 SHARE_OF_ONE_CLASS = 0.99
 """A class with at least this share of the rows is reported."""
 
+FEWEST_CLASSIFIED, SHARE_OF_CLASSES = 20, 0.5
+"""From so many rows or words on, more different classes than this share of them are reported."""
+
 N_SHOWN = 5
 
 
@@ -22,7 +26,7 @@ class Findings:
 
     Args:
         pair: two columns whose texts should differ; None: there are none.
-        label: the column of the class; None: there is none.
+        label: the column of the class, or of the tags of words; None: there is none.
         without_header: whether the rows are those of a table that should have no header.
     """
 
@@ -31,6 +35,7 @@ class Findings:
         self.first: tuple[str, Location] | None = None
         self.n_rows = self.n_identical = self.n_lists = 0
         self.classes: Counter[str] = Counter()
+        self.tags: Counter[str] = Counter()
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Count each row and pass it on."""
@@ -40,7 +45,9 @@ class Findings:
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
-            if self.label is not None:
+            if self.label is not None and isinstance(located.row[self.label], list):
+                self.tags.update(map(str, located.row[self.label]))
+            elif self.label is not None:
                 self.classes[str(located.row[self.label])] += 1
                 self.first = self.first or (str(located.row[self.label]), located.location)
             yield located
@@ -55,6 +62,8 @@ class Findings:
                 *self._identical(),
                 *self._spellings(),
                 *self._one_class(),
+                *self._many_classes(self.classes, "labels", "rows"),
+                *self._many_classes(self.tags, "tags", "words"),
             )
         ]
 
@@ -93,6 +102,13 @@ class Findings:
             if n >= SHARE_OF_ONE_CLASS * n_rows:
                 rows = counted(n, n_rows)
                 yield f"{rows} rows have the label {label!r}; accuracy says little about a model"
+
+    def _many_classes(self, classes: Counter[str], kind: str, unit: str) -> Iterator[str]:
+        n = classes.total()
+        if n >= FEWEST_CLASSIFIED and len(classes) > SHARE_OF_CLASSES * n:
+            shown = ", ".join(repr(name) for name in islice(classes, N_SHOWN))
+            different = f"{len(classes):,} different {kind} in {n:,} {unit}, such as {shown}"
+            yield f"{different}; is {self.label} the right column?"
 
 
 def shared_rows(train: "array[int]", other: "array[int]") -> str:

@@ -16,6 +16,7 @@ from heedful.runs.required_files import OF_FILES, errors_named, find_sources, so
 from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
+from heedful.tasks.inputs.words import TAGS
 from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import Columns
 from heedful.training import distribution
@@ -127,7 +128,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         for line in report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
-    for note in (*findings.notes(), *_shared_rows(recipe, task.columns, digests)):
+    for note in (*findings.notes(), *_cut_rows(reports), *_shared_rows(recipe, task.columns, digests)):
         log(note)
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
 
@@ -137,9 +138,17 @@ def _lacks_header(source: object) -> bool:
 
 
 def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | None]:
-    """Return the columns of a pair of texts that should differ, and that of the class, if a task has them."""
-    has_pair, has_label = set(COLUMNS) <= set(columns.required), LABEL in columns.required
-    return COLUMNS if has_pair else None, LABEL if has_label else None
+    """Return the columns of a pair of texts that should differ, and that of classes, if a task has them."""
+    has_pair = set(COLUMNS) <= set(columns.required)
+    label = next((column for column in (LABEL, TAGS) if column in columns.required), None)
+    return COLUMNS if has_pair else None, label
+
+
+def _cut_rows(reports: JsonObject) -> Iterator[str]:
+    for part, report in reports.items():
+        for reason, tally in report["truncated"].items():
+            if report["kept"] == tally["count"] > 1:
+                yield f"data.{part}: every row was truncated ({reason}); check the limit"
 
 
 def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDigest]) -> Iterator[str]:

@@ -70,3 +70,31 @@ def test_lines_of_running_text_may_be_equal(notes, tmp_path):
     (tmp_path / "t.txt").write_text("one two\nthree\n")
     data = "{kind: text, paths: t.txt, documents: line}"
     assert notes("phrasebook-lm", data, data) == []
+
+
+@pytest.mark.parametrize(("n_rows", "noted"), [(19, False), (23, True)])
+def test_almost_every_row_has_a_label_of_its_own(n_rows, noted, notes, tmp_path):
+    (tmp_path / "c.tsv").write_text("".join(f"text {i}\tid {i}\n" for i in range(n_rows)))
+    (tmp_path / "v.tsv").write_text("another\tid 3\n")
+    lines = notes("sst2", LABELS.format("c.tsv"), LABELS.format("v.tsv"), "task.labels=null")
+    first, last = "data.train: 23 different labels in 23 rows, such as 'id 0',", "is label the right column?"
+    lines = [line for line in lines if "header: true" not in line]
+    assert [line.startswith(first) and line.endswith(last) for line in lines] == [True] * noted
+
+
+@pytest.mark.parametrize(("n_tags", "noted"), [(11, False), (12, True)])
+def test_tags_that_are_words(n_tags, noted, notes, tmp_path):
+    tokens = "".join(f"word\ttag{i % n_tags}\n\n" for i in range(23))
+    (tmp_path / "t.conll").write_text(tokens)
+    data = "{kind: conll, paths: t.conll, columns: {words: 0, tags: 1}}"
+    lines = notes("phrasebook-tags", data, data)
+    assert any(f"{n_tags} different tags in 23 words" in line for line in lines) == noted
+
+
+@pytest.mark.parametrize(("first", "cut"), [("one", 1), ("one two", 2)])
+def test_every_row_is_truncated(first, cut, notes, tmp_path):
+    (tmp_path / "c.tsv").write_text(f"{first}\tx\nthree four\ty\n")
+    (tmp_path / "v.tsv").write_text("two\tx\n")
+    files = (PAIRS.format(f"{name}.tsv", 0, 1) for name in "cv")
+    expected = ["data.train: every row was truncated (source longer than 1); check the limit"]
+    assert notes("phrasebook-de", *files, "data.filter.max_length=1") == expected * (cut == 2)
