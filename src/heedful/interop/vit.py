@@ -40,7 +40,7 @@ from heedful.interop.names import Table, layers, linear, pair, reshaped, write_w
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
-from heedful.tasks.image_classification import ImageProcessor
+from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.inputs.labels import LABEL
 from heedful.typing import JsonObject

@@ -20,7 +20,7 @@ from heedful.recipes.yaml import dump_yaml
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
-from heedful.tasks.image_classification import ImageProcessor
+from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.registry import task_for
 

@@ -13,8 +13,8 @@ from heedful.errors import DataError, RequestError
 from heedful.models.encoder import class_head
 from heedful.models.vision import VisionConfig, build
 from heedful.nn.patches import Images
-from heedful.tasks import image_classification
-from heedful.tasks.image_classification import ImageProcessor
+from heedful.tasks import image_task
+from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.prediction import PredictOptions
 
@@ -75,7 +75,7 @@ def test_an_unknown_label_is_named_with_its_place():
 
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget, monkeypatch):
-    monkeypatch.setattr(image_classification, "BUDGET", budget)
+    monkeypatch.setattr(image_task, "BUDGET", budget)
     made, done = model(), []
     predictions = task().predict(made, [*IMAGES, ARRAYS[0]], PredictOptions(n_best=3, progress=done.append))
     assert sum(done) == len(predictions) == 8

@@ -11,38 +11,34 @@ square have no class, and are not scored.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
-from heedful.data.augmentation import Augmentation
 from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, MASK, UNSCORED, LazyImage
-from heedful.data.report import DataReport, Encoded, Tally
-from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource, UserTable, user_table
+from heedful.data.report import DataReport, EncodedRow, Tally
+from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError, nearest
 from heedful.models.base import Model
 from heedful.models.registry import build_model
-from heedful.models.resnet import ResNetConfig
 from heedful.models.segmentation import DecoderConfig, LinearDecoderConfig, segmentation_head
-from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.nn.segmentation import SegmentationHead
 from heedful.objectives.registry import PIXEL, Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Log, PreparedData, RowReader, Task
+from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.class_weights import weights_of
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Batches
-from heedful.tasks.image_classification import BUDGET, DataConfig, ImageProcessor
-from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
-from heedful.tasks.inputs.labels import FEWEST_LABELS, LabelsConfig, first_labels
+from heedful.tasks.image_task import ImageProcessor, ImageRecipe, ImageTask
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS
+from heedful.tasks.inputs.labels import LabelsConfig, first_labels
 from heedful.tasks.inputs.masks import (
     MOST_CLASSES,
     MaskClasses,
@@ -59,8 +55,7 @@ from heedful.tasks.metrics.segmentation import (
     segmentation_scores,
 )
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets, patches_axis
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
-from heedful.tasks.pretrained import start_image_reader
+from heedful.tasks.prediction import Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.segmentation.batches import SegmentationBatches, class_pixels
 from heedful.tasks.segmentation.prediction import Segmentation
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -99,39 +94,24 @@ class ObjectiveConfig(schema.ClassObjectiveConfig):
     losses: ClassVar[Losses] = PIXEL
 
 
-class SegmentationRecipe(schema.Recipe):
-    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each image.
-
-    Args:
-        augmentation: how training images are changed in every epoch, and their masks with them.
-    """
+class SegmentationRecipe(ImageRecipe):
+    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each image."""
 
     task: SegmentationConfig
-    data: DataConfig
-    augmentation: Augmentation = Augmentation()
-    model: Annotated[VisionConfig | ResNetConfig, Field(discriminator="kind")]
     objective: ObjectiveConfig = ObjectiveConfig()
-    validation: schema.NoValidationConfig = schema.NoValidationConfig()
-    decoding: schema.NoDecodingConfig | None = None
-    evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
 
-    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
     scored_metrics: ClassVar[frozenset[str]] = frozenset({"mean-iou"})
-
-    def metric_names(self) -> set[str]:
-        """What validation measures."""
-        return {"loss", "accuracy"}
 
     @schema.check
     def _fits_its_decoder(self) -> None:
         self.task.decoder.check(self.model)
 
 
-class ImageSegmentation(Task):
+class ImageSegmentation(ImageTask):
     """Predict a class for every pixel of an image."""
 
     Recipe = SegmentationRecipe
-    Processor = ImageProcessor
+    folder_source = SegmentedFolderSource
     info = TaskInfo(
         unit="images",
         evaluation_verb="segmenting",
@@ -145,7 +125,6 @@ class ImageSegmentation(Task):
     validation_terms: ClassVar = {"loss": "pixel", "accuracy": "correct"}
 
     recipe: SegmentationRecipe
-    processor: ImageProcessor
 
     @property
     def columns(self) -> Columns:
@@ -165,17 +144,11 @@ class ImageSegmentation(Task):
             DataError: an image or mask cannot be read and is not to be left out, or there are fewer than two
                 class numbers.
         """
-        recipe, model = self.recipe, self.recipe.model
-        labels = tuple(recipe.task.labels or ())
+        task = self.recipe.task
+        labels = tuple(task.labels or ())
         if not labels:
-            labels = collect_numbers(self._readable_masks(read_rows()), recipe.task.ignore)
-        reader = start_image_reader(recipe, model.image_size, model.channels)
-        if reader is None:
-            images = (row.row[IMAGE] for row in read_rows())
-            reader = ImageReader.from_images(
-                images, model.image_size, model.channels, drop=self.drops_unreadable
-            )
-        return ImageProcessor(reader, labels)
+            labels = collect_numbers(self._readable_masks(read_rows()), task.ignore)
+        return ImageProcessor(self.image_reader(read_rows), labels)
 
     def _readable_masks(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[UInt8[np.ndarray, "H W"]]:
         for row in rows:
@@ -185,38 +158,23 @@ class ImageSegmentation(Task):
                 if not self.drops_unreadable:
                     raise DataError(f"{error} ({DROP_HINT})") from None
 
-    def new_report(self) -> DataReport:
-        """Return an empty report; `encode` counts in it how many images have each class."""
-        return DataReport()
+    def read_row(self, row: LocatedRow[Row]) -> tuple[np.ndarray, np.ndarray]:
+        """Read the pixels, and the class numbers of all pixels of the mask."""
+        return super().read_row(row), row.row[MASK].numbers()
 
-    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the pixels of the images, and the class index of each.
+    def encode_row(self, row: LocatedRow[Row], content: Any, report: DataReport) -> EncodedRow:
+        """Return the pixels, and the class index of each; count how many images have each class.
 
         Raises:
-            DataError: an image or mask cannot be read and is not to be dropped, both differ in size, a class
-                number has no label, or no row is left.
+            DataError: image and mask differ in size, or a class number has no label.
         """
-        reader, classes = self.processor.reader, self.classes
-        for row in rows:
-            report.rows += 1
-            image, mask = row.row[IMAGE], row.row[MASK]
-            try:
-                pixels: Any = reader.pixels(image).reshape(-1)
-                numbers = mask.numbers()
-            except DataError as error:
-                if not self.drops_unreadable:
-                    raise DataError(f"{error} ({DROP_HINT})") from None
-                report.drop("unreadable", row.location)
-                continue
-            check_size(image, mask)
-            # Of all pixels, since scores are of the whole mask; resized as numbers, which do not mix.
-            whole = LazyImage(classes.indices(numbers, mask), mask.name)
-            indices: Any = whole.numbers(reader.size)
-            report.kept += 1
-            report.classes.update(classes.labels[i] for i in np.unique(indices) if i != UNSCORED)
-            yield LocatedRow({IMAGE: pixels, MASK: indices.reshape(-1)}, row.location)
-        if report.kept == 0:
-            raise DataError("\n  ".join(["no row can be used", *report.lines()]))
+        (pixels, numbers), mask, classes = content, row.row[MASK], self.classes
+        check_size(row.row[IMAGE], mask)
+        # Of all pixels, since scores are of the whole mask; resized as numbers, which do not mix.
+        whole = LazyImage(classes.indices(numbers, mask), mask.name)
+        indices: Any = whole.numbers(self.processor.reader.size)
+        report.classes.update(classes.labels[i] for i in np.unique(indices) if i != UNSCORED)
+        return {IMAGE: pixels.reshape(-1), MASK: indices.reshape(-1)}
 
     def n_ids(self) -> Mapping[str, int]:
         """The number of levels of brightness, and that of class indices."""
@@ -230,21 +188,12 @@ class ImageSegmentation(Task):
             return [f"no training pixel has the label {first_labels(missing)}: it cannot be learned"]
         return []
 
-    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return the number of labels; two if the recipe does not name them."""
-        return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
-
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """Build an encoder, with a decoder of the class scores of pixels."""
         sizes, recipe = self.processor.sizes if sizes is None else sizes, self.recipe
         encoder = build_model(recipe.model)
         encoder.heads[MASK] = segmentation_head(recipe.task.decoder, recipe.model, sizes[-1])
         return encoder
-
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Log how images are read, and the labels."""
-        log(f"images: {self.processor.reader}")
-        log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def batches(self, store: TokenStore, *, training: bool) -> Batches:
         """Return batches of images; training images are augmented, and their classes may have weights."""
@@ -260,46 +209,18 @@ class ImageSegmentation(Task):
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise; ``length`` is not used, since the model fixes the number of tokens."""
-        model, draw = self.recipe.model, np.random.default_rng(0)
-        side = model.image_size
-        pixels = torch.randn(n, model.channels, side, side, generator=torch.Generator().manual_seed(0))
-        masks = draw.integers(sizes[-1], size=(n, side, side), dtype=np.uint8)
-        return Batch.segmented(Images.of(pixels, model.n_tokens), masks)
+        side = self.recipe.model.image_size
+        masks = np.random.default_rng(0).integers(sizes[-1], size=(n, side, side), dtype=np.uint8)
+        return Batch.segmented(self.noise(n), masks)
 
-    @torch.inference_mode()
-    def predict(
-        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
-    ) -> list[Prediction]:
-        """Predict a mask for each input: the path of a file, a `LazyImage`, an array or an image of Pillow.
-
-        If an image cannot be read, its prediction has an ``error`` and no text.
-        """
-        results: list[Prediction] = []
-        size = max(1, BUDGET // self.recipe.model.n_tokens)
-        for start in range(0, len(inputs), size):
-            group = inputs[start : start + size]
-            results += self._predicted(model, group)
-            options.progress(len(group))
-        return results
-
-    def _predicted(self, model: Model, group: Sequence[TaskInput]) -> list[Prediction]:
-        reader, results, pixels = self.processor.reader, [Prediction("") for _ in group], {}
-        sizes: dict[int, tuple[int, int]] = {}
-        for i, task_input in enumerate(group):
-            try:
-                image = LazyImage.of(task_input)
-                pixels[i], sizes[i] = reader.pixels(image), image.size
-            except DataError as error:
-                pixels.pop(i, None)
-                results[i] = Prediction("", error=str(error))
-        if pixels:
-            normalised = reader.normalised(np.stack(list(pixels.values())))
-            images = Images.of(normalised, self.recipe.model.n_tokens).to(next(model.parameters()).device)
-            scores = model.heads[MASK](model(images), images.layout)
-            indices = scores.argmax(-1).to(torch.uint8).cpu().numpy()
-            for i, image_indices in zip(pixels, indices, strict=True):
-                results[i] = Segmentation.of(image_indices, self.classes, sizes[i])
-        return results
+    def predict_images(
+        self, model: Model, images: Images, sizes: Sequence[tuple[int, int]], options: PredictOptions
+    ) -> Iterator[Prediction]:
+        """Yield a mask for each image, as large as its file."""
+        scores = model.heads[MASK](model(images), images.layout)
+        indices = scores.argmax(-1).to(torch.uint8).cpu().numpy()
+        for image_indices, size in zip(indices, sizes, strict=True):
+            yield Segmentation.of(image_indices, self.classes, size)
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -308,10 +229,9 @@ class ImageSegmentation(Task):
 
         With a label as the target, only the patches of this class are questions.
         """
-        config, reader, labels = self.recipe.model, self.processor.reader, self.processor.labels
-        pixels = reader.pixels(LazyImage.of(task_input))
-        answer = predict()
-        images = Images.of(reader.normalised(np.stack([pixels])), config.n_tokens)
+        config, labels = self.recipe.model, self.processor.labels
+        pixels = self.processor.reader.pixels(LazyImage.of(task_input))
+        answer, images = predict(), self.to_images([pixels])
         before = config.n_tokens - int(np.prod(config.grid))
         head = model.heads[MASK]
         assert isinstance(head, SegmentationHead)
@@ -344,19 +264,6 @@ class ImageSegmentation(Task):
     def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
         """Return images as the model reads them."""
         return EmbeddingInputs.of_images(self.processor.reader, inputs, self.recipe.model.n_tokens)
-
-    def source_from(self, files: Sequence[Path]) -> SegmentedFolderSource | UserTable:
-        """Return a folder with images and masks, or a table with the paths of both."""
-        if len(files) != 1:
-            raise RequestError(f"expected one table or folder to evaluate masks, got {len(files)} files")
-        if files[0].is_dir():
-            return SegmentedFolderSource(path=str(files[0].resolve()))
-        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
-
-    @property
-    def drops_unreadable(self) -> bool:
-        """Whether the recipe drops images and masks that cannot be read."""
-        return self.recipe.data.filter.unreadable == "drop"
 
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None

@@ -12,11 +12,12 @@ from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.nn.patches import Images
+from heedful.tasks import image_task
 from heedful.tasks.base import PreparedData
-from heedful.tasks.image_classification import ImageProcessor
+from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.model_input import AnswerOptions
-from heedful.tasks.segmentation import task as task_module
+from heedful.tasks.prediction import PredictOptions
 
 SIZE, N_TOKENS, LABELS = 6, 5, ("sky", "sea", "sun")
 DRAW = np.random.default_rng(4)
@@ -164,10 +165,10 @@ def test_labels_without_a_pixel_are_noted():
 )
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_most_probable_classes_whatever_the_batch(decoder, budget, monkeypatch):
-    monkeypatch.setattr(task_module, "BUDGET", budget)
+    monkeypatch.setattr(image_task, "BUDGET", budget)
     made, done = task(task={"decoder": decoder}), []
     built = model(made)
-    options = task_module.PredictOptions(progress=done.append)
+    options = PredictOptions(progress=done.append)
     predictions = made.predict(built, [*IMAGES, ARRAYS[0]], options)
     assert sum(done) == len(predictions) == 8
     for array, prediction in zip([*ARRAYS, ARRAYS[0]], predictions, strict=True):
