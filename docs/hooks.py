@@ -19,6 +19,17 @@ PAGES = {
 
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 
+SEARCH = {
+    "faq.md": 3.0,
+    "get-started/": 2.0,
+    "how-to/": 2.0,
+    "troubleshooting/": 0.4,
+    "contribute/": 0.3,
+    "reference/settings/": 0.5,
+    "teach/lectures.md": 0.3,
+}
+"""Factors of pages in the ranking of the search; long lists would match every question."""
+
 GALLERY = ROOT / "build" / "gallery"
 """Folder in which `make docs` writes the pages of the lab."""
 
@@ -48,8 +59,10 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **context: Any) -> str:
-    """Rewrite links to the root's pages and to notebooks."""
+def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
+    """Rewrite links to the root's pages and to notebooks; set the page's factor in the search."""
+    path = page.file.src_uri
+    page.meta["search"] = {"boost": next((SEARCH[name] for name in SEARCH if path.startswith(name)), 1.0)}
     return to_notebooks(to_root(markdown))
 
 

@@ -101,10 +101,14 @@ class Browser:
 
     def visit(self, path: Path) -> str:
         """Load a file; return its URL."""
-        self._ask("POST", "/url", {"url": path.as_uri()})
+        self.load(path.as_uri())
         # Click first: otherwise the first key press may go to the window instead of the page.
         self.move(1, 1, click=True)
         return path.as_uri()
+
+    def load(self, url: str) -> None:
+        """Load a page."""
+        self._ask("POST", "/url", {"url": url})
 
     def execute(self, script: str, *values: Any) -> Any:
         """Run a function body with ``arguments`` set to the values; return its result."""

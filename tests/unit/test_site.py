@@ -7,9 +7,14 @@ import pkgutil
 import re
 import subprocess
 import sys
+import time
 import unicodedata
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
+import browser
 import pytest
 from ruamel.yaml import YAML
 
@@ -190,3 +195,39 @@ def test_the_site_fetches_nothing(site):
             assert re.findall(patterns[path.suffix], path.read_text(encoding="utf-8")) == [], path
             read += 1
     assert read > 10
+
+
+QUESTIONS = re.findall(r"^## (.*)", (DOCS / "faq.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+SEARCH = """
+    const field = document.querySelector("input[name=query]");
+    document.querySelector("#__search").checked = true;
+    field.focus();
+    field.value = arguments[0];
+    for (const kind of ["input", "keyup"]) field.dispatchEvent(new Event(kind, {bubbles: true}));
+"""
+FIRST = """
+    const found = document.querySelector(".md-search-result__item");
+    return found ? [...found.querySelectorAll("h1, h2")].map(heading => heading.textContent) : [];
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(browser.missing()), reason=f"missing: {', '.join(browser.missing())}")
+def test_the_search_finds_each_question_first(site, tmp_path):
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    chromium = browser.Browser(tmp_path)
+    try:
+        chromium.load(f"http://127.0.0.1:{server.server_port}/index.html")
+        for question in QUESTIONS:
+            chromium.execute(SEARCH, question)
+            deadline = time.monotonic() + 20
+            while question not in (found := chromium.execute(FIRST)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert question in found
+    finally:
+        chromium.close()
+        server.shutdown()
+        server.server_close()
