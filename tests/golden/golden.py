@@ -186,6 +186,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
     "sst2": (("text",), False, []),
     "sick": (("text", "pair"), False, []),
     "sick-relatedness": (("text", "pair"), False, []),
+    "sick-embeddings": (("text", "pair"), False, SUBWORDS),
     "wikitext2-masked": (("text",), True, SUBWORDS),
     "wikitext2-spans": (("text",), False, SUBWORDS),
     "wikitext2-lm": (("prompt",), False, SUBWORDS),
