@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, Field, create_model
 
 from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
 from heedful.data.sources import open_source
@@ -29,15 +29,7 @@ from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
 from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
-from heedful.tasks.registry import TaskConfig, task_class, task_for
-
-
-class _OfSomeTask(BaseModel):
-    """Root for the validation of a recipe's task alone."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    task: TaskConfig
+from heedful.tasks.registry import TASKS, any_task, task_class, task_for
 
 
 def recipe_from(tree: Tree, *, for_training: bool = False) -> Recipe:
@@ -122,8 +114,11 @@ def _task_class(tree: Tree) -> type[Task]:
         RequestError: it names none.
     """
     kind = tree.find(("task", "kind"))
-    if kind is None or not is_reference(kind.value):
-        return task_class(validate(tree, _OfSomeTask).task.kind)
+    if kind is None or not (is_reference(kind.value) or kind.value in [*TASKS]):
+        task = (any_task(), Field(discriminator="kind"))
+        root = create_model("Root", __config__=ConfigDict(strict=True, extra="ignore"), task=task)
+        validate(tree, root)  # says what is wrong
+    assert kind is not None
     try:
         return task_class(kind.value)
     except ValueError as error:
