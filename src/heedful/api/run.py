@@ -20,7 +20,7 @@ from heedful.files import IMAGES, whole_file
 from heedful.interop.conversion import export_run, import_run
 from heedful.runs import comparing
 from heedful.runs import run as runs
-from heedful.runs.arguments import decoding_of, with_beam
+from heedful.runs.arguments import decoding_of, indices, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
@@ -157,8 +157,8 @@ class Run(runs.Run):
         self,
         input: TaskInput,
         *,
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        layers: int | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
         kinds: Sequence[str] | None = None,
         views: Sequence[str] = (),
         target: str | None = None,
@@ -171,8 +171,8 @@ class Run(runs.Run):
 
         Args:
             input: as `predict` takes it.
-            layers: indices of layers, from 0; None: all.
-            heads: indices of heads in each layer, from 0; None: all.
+            layers: index of a layer, or several, from 0; None: all.
+            heads: index of a head in each layer, or several, from 0; None: all.
             kinds: kinds of attention: ``self``, ``causal``, ``cross``; None: all.
             views: names of views (``heedful explain --help`` lists them), or ``all``.
             target: explain this answer (text or label) instead of the predicted one.
@@ -188,7 +188,7 @@ class Run(runs.Run):
         explanation = explain_input(
             self,
             input,
-            maps=Selection(layers, heads, kinds),
+            maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
             options=AnswerOptions(settings, target, alternative),
             views=views,
             others=others,

@@ -48,20 +48,21 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     if run.folder.card.is_file() and "imported" in run.folder.read_card():
         raise RequestError(
             "an imported run has no data sets; "
-            f"{as_options(run.task.info.data_forms)} evaluates it on your data"
+            f"{as_options(run.task.info.data_forms)} (in Python, data=…) evaluates it on your data"
         )
     data = run.recipe.data.sets
     splits = {**data.test, "valid": data.valid, "train": data.train}
     if split == "test" and "test" not in data.test:
         if not data.test:
             raise RequestError(
-                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.data_forms)}"
+                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.data_forms)} "
+                '(in Python, evaluate("valid"), or data=…)'
             )
         return dict(data.test)
     if split not in splits:
         names = ", ".join(dict.fromkeys([*(["test"] if data.test else []), *splits]))
         hint = " (did you mean 'valid'?)" if split in _VALIDATION else nearest(split, splits)
-        raise RequestError(f"--split {split}: no such split{hint}; expected one of {names}")
+        raise RequestError(f"split {split}: no such split{hint}; expected one of {names}")
     return {split: splits[split]}
 
 
@@ -102,7 +103,7 @@ def evaluate(
     """
     if options.stride is not None and not run.task.info.windows:
         raise RequestError(
-            f"--stride {options.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
+            f"stride {options.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
         )
     predict = partial(
         run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision

@@ -32,8 +32,47 @@ def test_tables_are_no_inputs_and_one_list_is_not_explained(make_run, tmp_path):
     for verb in (run.predict, run.embed):
         with pytest.raises(RequestError, match="expected a list of inputs, got a DataFrame; pass"):
             verb(pandas.DataFrame(ROWS))
-    with pytest.raises(RequestError, match="must be a text, got a list of one text"):
+    with pytest.raises(RequestError, match="must be a text, got a list of one text; give the text itself"):
         run.explain(["a b"])
+
+
+def test_a_text_and_a_row_are_no_lists_of_texts(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    for verb in (run.predict, run.embed):
+        for single in ("a b", ROWS[0]):
+            with pytest.raises(
+                RequestError, match=r"expected a list of texts, got .*; pass a list.*\[text\]"
+            ):
+                verb(single)
+        with pytest.raises(RequestError, match=r"input 1: expected a text.*pass its values, .*row\['text'\]"):
+            verb(ROWS)
+        assert len(verb([])) == 0
+
+
+def test_one_layer_and_one_head_are_numbers(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    (one,), (two,) = run.explain("a b", layers=0, heads=1).maps, run.explain("a b", heads=[1]).maps
+    assert one.heads == two.heads == (1,)
+    assert (one.weights == two.weights).all()
+    with pytest.raises(
+        RequestError, match=r"layers: expected indices from 0 to 0 .*, got 1 \(--layer counts"
+    ):
+        run.explain("a b", layers=1)
+    with pytest.raises(RequestError, match=r"heads: expected indices from 0, such as \[0, 1\], got '1'"):
+        run.explain("a b", heads="1")
+
+
+def test_settings_of_the_decoding_are_refused_with_the_argument_that_has_them(make_run, tmp_path):
+    generator = {
+        "task": {"kind": "language-modelling"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {"kind": "language-model", "d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}},
+    }
+    run = heedful.load(make_run(tmp_path / "run", generator, [{"text": "a b"}]))
+    with pytest.raises(RequestError, match=r'give decoding=\{"kind": "sample", "temperature": …\}'):
+        run.predict(["a"], temperature=0.7)
+    with pytest.raises(RequestError, match=r'give decoding=\{"kind": "beam", "coverage": …\}'):
+        run.predict(["a"], coverage=0.1)
 
 
 def test_an_instance_of_a_part_is_refused(tmp_path):
