@@ -102,6 +102,11 @@ class Run(runs.Run):
         processor: TaskProcessor = self.task.processor
         return processor
 
+    @property
+    def labels(self) -> list[str]:
+        """The names of classes or tags, in the order of the model's outputs; empty if the task has none."""
+        return [*getattr(self.processor, "labels", ())]
+
     def evaluate(
         self,
         split: str = "test",
@@ -195,6 +200,10 @@ class Run(runs.Run):
             limit=limit,
         )
         return Explanation(**vars(explanation))
+
+    def export(self, to: str, out: Path | str | None = None, *, log: Log = lambda line: None) -> Path:
+        """Export the run to a folder that ``transformers`` loads; see `heedful.export`."""
+        return export(self, to, out, log=log)
 
     def __repr__(self) -> str:
         n_parameters = sum(parameter.numel() for parameter in self.model.parameters())

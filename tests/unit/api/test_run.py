@@ -80,6 +80,26 @@ def test_an_instance_of_a_part_is_refused(tmp_path):
         heedful.train("my-own-labels", tmp_path / "run", overrides={"model.layer.norm": nn.Linear(2, 2)})
 
 
+def test_labels_are_in_the_order_of_probabilities(make_run, tmp_path):
+    settings = {**LABELS, "task": {"kind": "classification", "labels": ["y", "x"]}}
+    run = heedful.load(make_run(tmp_path / "run", settings, ROWS))
+    (prediction,) = run.predict(["a b"])
+    assert run.labels == [*prediction.label_probabilities()] == ["y", "x"]
+    assert prediction.text == max(prediction.label_probabilities().items(), key=lambda item: item[1])[0]
+    regression = {**LABELS, "task": {"kind": "regression"}}
+    rows = [{"text": "a b", "label": "1"}, {"text": "b c", "label": "2.5"}]
+    assert heedful.load(make_run(tmp_path / "number", regression, rows)).labels == []
+
+
+def test_a_run_exports_itself(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError) as own:
+        run.export("gpt2", tmp_path / "out")
+    with pytest.raises(RequestError) as other:
+        heedful.export(run, "gpt2", tmp_path / "out")
+    assert str(own.value) == str(other.value)
+
+
 def test_errors_are_names_of_the_package():
     assert heedful.RequestError is RequestError
     assert issubclass(heedful.DataError, heedful.HeedfulError)
