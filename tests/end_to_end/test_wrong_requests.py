@@ -432,7 +432,7 @@ OPTIONS = [
     (["evaluate", "RUN", "--limit", "0"], ["--limit"]),
     (["evaluate", "RUN", "--data", "only-one"], ["--data"]),
     (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
-    (["evaluate", "RUN", "--table", "x"], ["--table: not supported for task translation; use --data"]),
+    (["evaluate", "RUN", "--text", "x"], ["--text: not supported for task translation; use --data"]),
     (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written (No such file"]),
     (["evaluate", "RUN", "--output", "RUN"], ["expected a file, got a folder"]),
     (["evaluate", "RUN", "--device", "cuda:x"], ["device cuda:x: no such device"]),

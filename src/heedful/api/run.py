@@ -126,7 +126,8 @@ class Run(runs.Run):
             split: ``test``, ``valid``, ``train``, or the name of a test set of the recipe.
             data: instead of a data set of the recipe, rows (as of `heedful.train`), or the path of a file, or
                 of several that belong together, such as source and target.
-            columns: the task's columns by their names in the rows, where they differ.
+            columns: names in the rows, or in the table, of the task's columns, where they differ:
+                ``{"source": "en", "target": "de"}``.
             limit: score only this many leading rows.
             beam: beam size (1 is greedy); by default that of the recipe.
             decoding: a configuration that replaces the recipe's, or a mapping as in recipes.
@@ -143,8 +144,10 @@ class Run(runs.Run):
         """
         held = None
         paths = _paths_in(data)
+        if data is None and columns is not None:
+            raise RequestError("columns: names the columns of data, which is not given")
         if data is None or paths:
-            sources = chosen_splits(self, split, paths)
+            sources = chosen_splits(self, split, paths, columns)
             if len(sources) > 1:
                 names = ", ".join(sources)
                 raise RequestError(f"{split}: the run has several test sets; expected one of {names}")

@@ -1,10 +1,15 @@
 """Functions on runs."""
 
+import json
+
+import pandas
 import pytest
 from torch import nn
+from typer.testing import CliRunner
 
 import heedful
-from heedful.errors import RequestError
+from heedful.cli.main import app
+from heedful.errors import DataError, RequestError
 
 LABELS = {
     "task": {"kind": "classification"},
@@ -26,8 +31,6 @@ def test_runs_and_their_folders_are_compared(make_run, tmp_path):
 
 
 def test_tables_are_no_inputs_and_one_list_is_not_explained(make_run, tmp_path):
-    import pandas
-
     run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
     for verb in (run.predict, run.embed):
         with pytest.raises(RequestError, match="expected a list of inputs, got a DataFrame; pass"):
@@ -89,6 +92,47 @@ def test_labels_are_in_the_order_of_probabilities(make_run, tmp_path):
     regression = {**LABELS, "task": {"kind": "regression"}}
     rows = [{"text": "a b", "label": "1"}, {"text": "b c", "label": "2.5"}]
     assert heedful.load(make_run(tmp_path / "number", regression, rows)).labels == []
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_a_translator_is_scored_on_a_table_of_pairs(make_run, tmp_path, suffix):
+    settings = {
+        "task": {"kind": "translation"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {"kind": "transformer", "d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}},
+    }
+    pairs = [("a b", "x y"), ("b c", "y, z"), ("c", "z")]
+    rows = [{"source": source, "target": target} for source, target in pairs]
+    run = heedful.load(make_run(tmp_path / "run", settings, rows))
+    table = pandas.DataFrame(pairs, columns=["en", "de"])
+    path = tmp_path / f"pairs.{suffix}"
+    if suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+    columns = {"source": "en", "target": "de"}
+    expected = run.evaluate(data=rows)["perplexity"].value
+    assert run.evaluate(data=str(path), columns=columns)["perplexity"].value == expected
+    assert run.evaluate(data=table, columns=columns)["perplexity"].value == expected
+    command = ["evaluate", str(tmp_path / "run"), "--table", str(path), "--json", "--device", "cpu"]
+    for names in (["source=en", "target=de"], ["en", "de"]):
+        options = [word for name in names for word in ("--column", name)]
+        done = CliRunner().invoke(app, [*command, *options], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        scores = json.loads(done.stdout)["splits"][0]["scores"]
+        assert [score["value"] for score in scores if score["name"] == "perplexity"] == [expected]
+    with pytest.raises(DataError, match=r"no (column|field) 'fr'"):
+        run.evaluate(data=str(path), columns={**columns, "target": "fr"})
+    with pytest.raises(RequestError, match=r"has no column 'sources' \(did you mean 'source'\?\)"):
+        run.evaluate(data=str(path), columns={"sources": "en"})
+    with pytest.raises(RequestError, match="--column: requires a table; add --table FILE"):
+        CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--column", "en"], catch_exceptions=False)
+
+
+def test_columns_without_data_are_refused(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match="columns: names the columns of data, which is not given"):
+        run.evaluate("valid", columns={"text": "review"})
 
 
 def test_a_run_exports_itself(make_run, tmp_path):
