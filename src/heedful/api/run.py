@@ -30,7 +30,7 @@ from heedful.tasks.prediction import Progress, TaskInput
 from heedful.typing import JsonMapping
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(explained.Explanation):
     """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap."""
 

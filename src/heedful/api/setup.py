@@ -44,6 +44,11 @@ class Setup:
     prepared: PreparedData
     held: Sequence[HeldRows] = ()
 
+    def __repr__(self) -> str:
+        """Show the folder, the task and the number of updates."""
+        kind = self.task.recipe.task.kind
+        return f"<heedful.Setup {self.folder.path}: {kind}, {self.updates_per_epoch:,} updates per epoch>"
+
     @property
     def model(self) -> Model:
         """The model, a ``torch.nn.Module``."""

@@ -1,7 +1,10 @@
 """Functions on runs."""
 
 import json
+import re
+from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 from torch import nn
@@ -9,6 +12,7 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli.main import app
+from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 
 LABELS = {
@@ -135,6 +139,22 @@ def test_columns_without_data_are_refused(make_run, tmp_path):
         run.evaluate("valid", columns={"text": "review"})
 
 
+def test_results_show_in_one_line(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    explanation = run.explain("a b " * 200, views=["lens"])
+    batch = Batch.teacher_forced([np.arange(50)] * 9, [np.arange(70)] * 9, start=1, end=2)
+    summary = heedful.describe(tmp_path / "run")
+    for shown in (explanation, explanation.maps[0], batch, summary):
+        assert "\n" not in repr(shown)
+        assert len(repr(shown)) < 200
+    assert "1 self, views: lens" in repr(explanation).replace("maps: ", "")
+    assert "inputs=<639 tokens in 9 sequences>, targets=int64[639]" in repr(batch)
+    assert f"{summary.parameters:,} parameters" in repr(summary)
+    html = summary._repr_html_()
+    assert html.count("<tr>") < 8
+    assert f"<td>{summary.parameters:,}</td>" in html
+
+
 def test_a_run_exports_itself(make_run, tmp_path):
     run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
     with pytest.raises(RequestError) as own:
@@ -142,6 +162,12 @@ def test_a_run_exports_itself(make_run, tmp_path):
     with pytest.raises(RequestError) as other:
         heedful.export(run, "gpt2", tmp_path / "out")
     assert str(own.value) == str(other.value)
+
+
+def test_every_public_name_is_in_the_reference():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
+    shown = set(re.findall(r"heedful\.(\w+)", page.read_text(encoding="utf-8")))
+    assert {*heedful.__all__} <= shown
 
 
 def test_errors_are_names_of_the_package():
