@@ -43,7 +43,7 @@ def allow_plugins(packages: Iterable[str]) -> None:
     """
     for package in packages:
         if not all(part.isidentifier() for part in package.split(".")):
-            raise RequestError(f"--plugin {package}: expected the name of a Python package or module")
+            raise RequestError(f"plugin {package}: expected the name of a Python package or module")
         os.environ[VARIABLE] = ",".join(sorted({*allowed_plugins(), package}))
 
 

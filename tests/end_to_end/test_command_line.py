@@ -19,7 +19,7 @@ VERBS = {
     "score": {"run", "file", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
-        "--text", "--table", "--folder", "--stride", "--precision",
+        "--text", "--table", "--column", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
         "--temperature", "--top-p", "--top-k",
     },

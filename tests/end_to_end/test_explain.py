@@ -130,8 +130,8 @@ def refused(done, *messages, status=2):
     ("arguments", "message"),
     [
         (["red", "--out", "x.pdf"], "--out x.pdf: file name must end in .html, .svg, .png or .json"),
-        (["red", "--layer", "2"], "layer must be between 1 and 1 (layers with attention), got 2"),
-        (["red", "--head", "3"], "head must be between 1 and 2, got 3"),
+        (["red", "--layer", "2"], "it must be between 1 and 1, got 2"),
+        (["red", "--head", "3"], "it must be between 1 and 2, got 3"),
         (["red", "--kind", "croos"], "(did you mean 'cross'?)"),
         (["red", "--view", "loss"], "(did you mean 'losses'?)"),
         (["red", "--pair", "dog"], "reads a single text"),

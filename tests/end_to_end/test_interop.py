@@ -172,7 +172,7 @@ def test_formats_that_do_not_fit_are_told(heedful, model, transformer, recurrent
         refused(heedful("export", run, "--to", to, "--out", "x", cwd=tmp_path), *parts)
         assert not (tmp_path / "x").exists()
 
-    told(model, "gpt", "--to gpt: unknown format (did you mean 'gpt2'?)")
-    told(model, "marian", "expected a run of task translation, got language-modelling; use --to gpt2")
+    told(model, "gpt", "format gpt: unknown (did you mean 'gpt2'?)")
+    told(model, "marian", "expected a run of task translation, got language-modelling; use gpt2")
     told(recurrent, "marian", "model.kind=recurrent: ")
     told(tmp_path / "nowhere", "gpt2", "nowhere: no such run")

@@ -246,7 +246,7 @@ def test_it_is_written_in_another_format_and_comes_back_or_is_refused_as_the_tab
     if name == "gpt2" and run.made.recipe.model.kind == "encoder":
         why = SEES_ALL
     if task not in tasks:
-        why = f"--to {name}: expected a run of task {' or '.join(tasks)}, got {task}"
+        why = f"format {name}: expected a run of task {' or '.join(tasks)}, got {task}"
     assert why is not None, f"a line in WRITTEN for {run.made.name}, which {name} may hold"
     done = run("export", "run", "--to", name, "--out", f"as-{name}", status=2 if why else 0)
     if why:

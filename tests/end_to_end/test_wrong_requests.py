@@ -416,8 +416,8 @@ OPTIONS = [
     (["predict", "RUN", "--decoding", "temperature=1"], ["decoding.temperature", "unknown key"]),
     (["predict", "RUN", "--decoding", "kind=greedi"], ["unknown kind 'greedi' (did you mean 'greedy'?)"]),
     (["predict", "RUN", "--decoding", "kind"], ["expected KEY=VALUE"]),
-    (["predict", "RUN", "--device", "tpu"], ["--device tpu: no such device"]),
-    (["predict", "RUN", "--device", "mps"], ["--device mps: heedful runs on cpu and cuda"]),
+    (["predict", "RUN", "--device", "tpu"], ["device tpu: no such device"]),
+    (["predict", "RUN", "--device", "mps"], ["device mps: heedful runs on cpu and cuda"]),
     (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),
     (
         ["predict", "RUN", "she reads"],
@@ -428,16 +428,16 @@ OPTIONS = [
     (["predict"], ["Missing argument", "RUN"]),
     (["predict", "RUN", "--bem", "3"], ["No such option", "--bem", "--beam"]),
     (["predct"], ["No such command", "predict"]),
-    (["evaluate", "RUN", "--split", "owm"], ["--split owm: no such split (did you mean 'own'?)"]),
+    (["evaluate", "RUN", "--split", "owm"], ["split owm: no such split (did you mean 'own'?)"]),
     (["evaluate", "RUN", "--limit", "0"], ["--limit"]),
     (["evaluate", "RUN", "--data", "only-one"], ["--data"]),
     (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
-    (["evaluate", "RUN", "--table", "x"], ["--table: not supported for task translation; use --data"]),
+    (["evaluate", "RUN", "--text", "x"], ["--text: not supported for task translation; use --data"]),
     (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written (No such file"]),
     (["evaluate", "RUN", "--output", "RUN"], ["expected a file, got a folder"]),
-    (["evaluate", "RUN", "--device", "cuda:x"], ["--device cuda:x: no such device"]),
+    (["evaluate", "RUN", "--device", "cuda:x"], ["device cuda:x: no such device"]),
     (["train"], ["Missing argument", "RECIPE"]),
-    (["train", "tiny.yaml", "--device", "tpu"], ["--device tpu: no such device"]),
+    (["train", "tiny.yaml", "--device", "tpu"], ["device tpu: no such device"]),
     (["train", "tiny.yaml", "--print", "--bogus"], ["No such option", "--bogus"]),
     (["train", "tiny.yaml", "--print", "--json"], ["--json: not supported with --print"]),
     (["recipes", "sst2", "--json"], ["--json: only supported for the list"]),
@@ -456,7 +456,7 @@ def test_a_wrong_option_is_named(heedful, transformer, corpus, arguments, parts)
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_a_gpu_that_is_not_there(heedful, transformer, tmp_path, verb):
     done = heedful(verb, transformer, "--device", "cuda", cwd=tmp_path)
-    refused(done, "--device cuda: this machine has no GPU")
+    refused(done, "device cuda: this machine has no GPU")
 
 
 # Inputs
@@ -612,7 +612,7 @@ def test_an_input_in_an_old_encoding_gets_the_command_that_converts_it(heedful, 
 @pytest.mark.parametrize("split", ["dev", "validation"])
 def test_the_validation_data_have_one_name(heedful, transformer, tmp_path, split):
     done = heedful("evaluate", transformer, "--split", split, cwd=tmp_path)
-    refused(done, f"--split {split}: no such split (did you mean 'valid'?)")
+    refused(done, f"split {split}: no such split (did you mean 'valid'?)")
 
 
 def test_validation_data_are_checked_before_the_tokenizer_is_trained(heedful, corpus):

@@ -10,9 +10,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from heedful.config import Config
+from heedful.data.lines import find
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
-from heedful.data.sources import SourceConfig, field_names
-from heedful.errors import RequestError
+from heedful.data.sources import (
+    USER_TABLES,
+    HeaderError,
+    SourceConfig,
+    field_names,
+    is_user_table,
+    list_columns,
+    user_table,
+)
+from heedful.data.text import TsvSource
+from heedful.errors import DataError, RequestError
 from heedful.plugins import allow_part
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
 from heedful.recipes.schema import DataConfig
@@ -23,7 +33,7 @@ Settings: TypeAlias = Mapping[str, Any]
 """Settings of a recipe: plain values, paths, and classes in place of their import paths."""
 
 DataLike: TypeAlias = Mapping[str, RowsLike]
-"""Rows by the name of the set: ``train``, ``valid``, and any test sets."""
+"""Rows, or the path of a table, by the name of the set: ``train``, ``valid``, and any test sets."""
 
 SETS = ("train", "valid", "test", "split")
 """Keys of the section ``data`` that sets given in Python replace."""
@@ -51,23 +61,28 @@ def with_data(
 
     Raises:
         RequestError: there are no training rows, or they are not rows.
+        DataError: a file does not exist, or does not have the columns.
     """
+    _check_sets(data)
     if "train" not in data:
         raise RequestError(f"data: expected a key 'train', got {', '.join(map(repr, data)) or 'none'}")
     tree = as_one_layer(recipe)
     section = tree.find(("data",)) or Tree({}, tree.mark)
     kept = {key: item for key, item in section.value.items() if key not in SETS}
-    held = {name: HeldRows(rows, name) for name, rows in data.items()}
     trained = section.find(("train",))
     like = None if trained is None else source_from(trained)
-    naming = _naming(held["train"], like, columns)
-    sources: dict[str, Any] = {"train": memory_source(held["train"], naming), "test": {}}
-    if "valid" in held:
-        sources["valid"] = memory_source(held["valid"], naming)
+    held = {name: HeldRows(rows, name) for name, rows in data.items() if not isinstance(rows, str | Path)}
+    naming = _checked_naming(held, like, columns)
+    by_name = {
+        name: memory_source(held[name], naming) if name in held else _file_source(rows, name, like, columns)
+        for name, rows in data.items()
+    }
+    sources: dict[str, Any] = {"train": by_name.pop("train")}
+    if "valid" in by_name:
+        sources["valid"] = by_name.pop("valid")
     else:
         sources["split"] = {"valid": VALID_SHARE}
-    for name in held.keys() - {"train", "valid"}:
-        sources["test"][name] = memory_source(held[name], naming)
+    sources["test"] = by_name
     given = Tree.of(sources, Mark("data"))
     return replace(tree, value={**tree.value, "data": Tree({**kept, **given.value}, section.mark)}), [
         *held.values()
@@ -80,6 +95,7 @@ def hold_again(config: DataConfig, data: DataLike) -> list[HeldRows]:
     Raises:
         RequestError: the recipe has no rows of this name that a program gave.
     """
+    _check_sets(data)
     names = {name.rpartition("-")[0]: name for name in _memory_names(config)}
     if unknown := [label for label in data if label not in names]:
         known = f"expected {', '.join(names)}" if names else "all its data are files"
@@ -98,6 +114,71 @@ def rows_source(
 def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the source of rows as a recipe has it."""
     return {"kind": "memory", "name": held.name, "columns": dict(columns)}
+
+
+def _check_sets(data: object) -> None:
+    """Check that data are a mapping of sets.
+
+    Raises:
+        RequestError: they are not.
+    """
+    if not isinstance(data, Mapping):
+        raise RequestError(
+            f"data: expected a dict of data sets by name, got a {type(data).__name__}; give "
+            "data={'train': …}, with 'valid' and test sets if there are any"
+        )
+
+
+def _file_source(path: Any, label: str, like: object, columns: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the source of a table in a file, as a recipe has it.
+
+    Raises:
+        RequestError: it is not a table by its name, or its columns are not known.
+        DataError: it does not exist, or does not have the columns.
+    """
+    if not is_user_table(str(path)):
+        raise RequestError(
+            f"data[{label!r}]: {path}: expected rows, or a file named {', '.join(USER_TABLES)}; for other "
+            f"files, set data.{label} of the recipe: overrides={{'data.{label}': {{…}}}}"
+        )
+    names = {**(columns or {})}
+    known = dict.fromkeys((*getattr(like, "columns", {}), *list_columns(like), *names))
+    if not known:
+        raise RequestError(f"columns: expected the names in {path} of the columns that the task reads")
+    if isinstance(like, TsvSource) and like.separator == "\t" and ".csv" in Path(path).suffixes:
+        like = None  # its numbered columns are those of another format
+    try:
+        source = user_table(find(str(path), Path()).path, list(known), like, names)
+    except HeaderError as error:
+        raise DataError(
+            f"{error}; columns maps names of the task to names in the file: {{{next(iter(known))!r}: …}}"
+        ) from None
+    settings: dict[str, Any] = source.model_dump(mode="json")
+    return settings
+
+
+def _checked_naming(
+    held: Mapping[str, HeldRows], source: SourceConfig | None, columns: Mapping[str, str] | None
+) -> Mapping[str, str]:
+    """Return the name in the rows of each column, that of the training rows if these are in memory.
+
+    Raises:
+        RequestError: there are no rows, or the names are the wrong way round.
+    """
+    fields = {label: rows.fields() for label, rows in held.items()}
+    if empty := [label for label, names in fields.items() if not names]:
+        raise RequestError(f"data[{empty[0]!r}]: no rows")
+    if not held:
+        return {}
+    label = "train" if "train" in held else next(iter(held))
+    known = {*fields[label]}
+    if columns and {*columns} <= known and not {*columns.values()} <= known:
+        turned = {name: column for column, name in columns.items()}
+        raise RequestError(
+            f"columns: data[{label!r}] has no column {next(iter({*columns.values()} - known))!r}; columns "
+            f"maps names of the task to names in the rows: {turned}"
+        )
+    return _naming(held[label], source, columns)
 
 
 def _naming(

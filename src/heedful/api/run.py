@@ -20,7 +20,7 @@ from heedful.files import IMAGES, whole_file
 from heedful.interop.conversion import export_run, import_run
 from heedful.runs import comparing
 from heedful.runs import run as runs
-from heedful.runs.arguments import decoding_of, with_beam
+from heedful.runs.arguments import decoding_of, indices, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
@@ -30,7 +30,7 @@ from heedful.tasks.prediction import Progress, TaskInput
 from heedful.typing import JsonMapping
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(explained.Explanation):
     """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap."""
 
@@ -102,6 +102,11 @@ class Run(runs.Run):
         processor: TaskProcessor = self.task.processor
         return processor
 
+    @property
+    def labels(self) -> list[str]:
+        """The names of classes or tags, in the order of the model's outputs; empty if the task has none."""
+        return [*getattr(self.processor, "labels", ())]
+
     def evaluate(
         self,
         split: str = "test",
@@ -121,7 +126,8 @@ class Run(runs.Run):
             split: ``test``, ``valid``, ``train``, or the name of a test set of the recipe.
             data: instead of a data set of the recipe, rows (as of `heedful.train`), or the path of a file, or
                 of several that belong together, such as source and target.
-            columns: the task's columns by their names in the rows, where they differ.
+            columns: names in the rows, or in the table, of the task's columns, where they differ:
+                ``{"source": "en", "target": "de"}``.
             limit: score only this many leading rows.
             beam: beam size (1 is greedy); by default that of the recipe.
             decoding: a configuration that replaces the recipe's, or a mapping as in recipes.
@@ -138,8 +144,10 @@ class Run(runs.Run):
         """
         held = None
         paths = _paths_in(data)
+        if data is None and columns is not None:
+            raise RequestError("columns: names the columns of data, which is not given")
         if data is None or paths:
-            sources = chosen_splits(self, split, paths)
+            sources = chosen_splits(self, split, paths, columns)
             if len(sources) > 1:
                 names = ", ".join(sources)
                 raise RequestError(f"{split}: the run has several test sets; expected one of {names}")
@@ -157,8 +165,8 @@ class Run(runs.Run):
         self,
         input: TaskInput,
         *,
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        layers: int | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
         kinds: Sequence[str] | None = None,
         views: Sequence[str] = (),
         target: str | None = None,
@@ -171,8 +179,8 @@ class Run(runs.Run):
 
         Args:
             input: as `predict` takes it.
-            layers: indices of layers, from 0; None: all.
-            heads: indices of heads in each layer, from 0; None: all.
+            layers: index of a layer, or several, from 0; None: all.
+            heads: index of a head in each layer, or several, from 0; None: all.
             kinds: kinds of attention: ``self``, ``causal``, ``cross``; None: all.
             views: names of views (``heedful explain --help`` lists them), or ``all``.
             target: explain this answer (text or label) instead of the predicted one.
@@ -188,13 +196,17 @@ class Run(runs.Run):
         explanation = explain_input(
             self,
             input,
-            maps=Selection(layers, heads, kinds),
+            maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
             options=AnswerOptions(settings, target, alternative),
             views=views,
             others=others,
             limit=limit,
         )
         return Explanation(**vars(explanation))
+
+    def export(self, to: str, out: Path | str | None = None, *, log: Log = lambda line: None) -> Path:
+        """Export the run to a folder that ``transformers`` loads; see `heedful.export`."""
+        return export(self, to, out, log=log)
 
     def __repr__(self) -> str:
         n_parameters = sum(parameter.numel() for parameter in self.model.parameters())

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from heedful.api.given import DataLike, Settings
@@ -43,12 +44,22 @@ class Setup:
     prepared: PreparedData
     held: Sequence[HeldRows] = ()
 
+    def __repr__(self) -> str:
+        """Show the folder, the task and the number of updates."""
+        kind = self.task.recipe.task.kind
+        return f"<heedful.Setup {self.folder.path}: {kind}, {self.updates_per_epoch:,} updates per epoch>"
+
     @property
     def model(self) -> Model:
         """The model, a ``torch.nn.Module``."""
         model = self.module.model
         assert isinstance(model, Model)
         return model
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """The number of batches of the first epoch; that of later ones may differ slightly."""
+        return len(self.data.epoch(0))
 
     def batches(self, epochs: int = 1, *, first_epoch: int = 0) -> Iterator[Batch]:
         """Yield the batch of each update, on the model's device, in the order that `heedful.train` has.
@@ -70,8 +81,25 @@ class Setup:
         """Return the loss of a batch, and the terms of which it is the weighted sum."""
         return self.module(batch, self.module.counts(batch))
 
+    def validate(self) -> dict[str, float]:
+        """Return the metrics of the validation data, the same that `heedful.train` computes: ``loss`` etc.
+
+        The model computes them in evaluation mode, without gradients; afterwards it has its former mode.
+        """
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                metrics = self.task.validator(self.prepared, self.module)(self.model)
+        finally:
+            self.model.train(was_training)
+        return {name: float(value) for name, value in metrics.items()}
+
     def finish(self, **facts: int | float | str) -> Run:
         """Write the weights (and tuned thresholds), which makes the folder a run, and load it.
+
+        It may be called several times, for example after each validation that is the best so far: the weights
+        of the last call stay. The state of the optimizer is yours to save (``torch.save``).
 
         Args:
             **facts: entries of the run's card about the training, such as ``updates=300``.
@@ -97,11 +125,14 @@ def prepare(
     Examples:
         >>> setup = heedful.prepare("phrasebook-ta", "runs/mine")
         >>> optimizer = torch.optim.AdamW(setup.model.parameters(), lr=1e-3)
-        >>> for batch in setup.batches(epochs=3):
-        ...     setup.loss(batch).backward()
-        ...     optimizer.step()
-        ...     optimizer.zero_grad()
-        >>> run = setup.finish()
+        >>> best = float("inf")
+        >>> for epoch in range(3):
+        ...     for batch in setup.batches(first_epoch=epoch):
+        ...         setup.loss(batch).backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        ...     if (loss := setup.validate()["loss"]) < best:
+        ...         best, run = loss, setup.finish(epochs=epoch + 1)
 
     Args:
         recipe: as of `heedful.train`, like all that follow; ``optimizer``, ``schedule`` and limits of

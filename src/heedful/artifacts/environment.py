@@ -27,11 +27,11 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise RequestError(f"--device {name}: no such device; use auto, cpu, cuda or cuda:0") from None
+        raise RequestError(f"device {name}: no such device; use auto, cpu, cuda or cuda:0") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RequestError(f"--device {name}: this machine has no GPU that torch can use; use cpu or auto")
+        raise RequestError(f"device {name}: this machine has no GPU that torch can use; use cpu or auto")
     if device.type not in {"cpu", "cuda"}:
-        raise RequestError(f"--device {name}: heedful runs on cpu and cuda")
+        raise RequestError(f"device {name}: heedful runs on cpu and cuda")
     return device
 
 

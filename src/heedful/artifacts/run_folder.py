@@ -121,7 +121,7 @@ class RunFolder:
         if self.recipe.is_file():
             return RequestError(
                 f"{self.path}: training has not written its first checkpoint; "
-                "continue it with `heedful train --resume`"
+                "continue it with `heedful train --resume` (in Python: heedful.resume)"
             )
         return RequestError(f"{self.path} is not a run: it has no {self.card.name}{_runs_in(self.path)}")
 
@@ -130,7 +130,11 @@ class RunFolder:
 
     @property
     def _remedy(self) -> str:
-        alternative = ", or train with --resume to write it again" if self.has_checkpoints else ""
+        alternative = (
+            ", or train with --resume to write it again (in Python: heedful.resume)"
+            if self.has_checkpoints
+            else ""
+        )
         return f"restore it from a copy{alternative}"
 
     def check_started(self) -> None:

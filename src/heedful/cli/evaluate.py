@@ -51,8 +51,16 @@ class Sources:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Score a classifier, tagger, captioner etc. on this table instead: in the recipe's format, "
+            help="Score a classifier, translator, tagger etc. on this table instead: in the recipe's format, "
             "with column names in the first line, as JSON lines, or as Parquet.",
+        ),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=NAME",
+            help="Field of a column in the table (text=review), once for each column that has another name. "
+            "[default: as in the recipe]",
         ),
     ] = None
     folder: Annotated[
@@ -86,6 +94,7 @@ class Sources:
         Raises:
             RequestError: the run's task does not support the data option, or a file does not exist.
         """
+        from heedful.cli.inputs import names_of
         from heedful.data.lines import find
         from heedful.runs.evaluate import as_options, chosen_splits
 
@@ -97,7 +106,10 @@ class Sources:
             if option in ("data", "table"):  # the others may be folders
                 for file in files:
                     find(str(file), Path())
-        return chosen_splits(run, self.split, next(iter(files_by_option.values()), None))
+        if self.column and not self.table:
+            raise RequestError("--column: requires a table; add --table FILE")
+        names = names_of(self.column or (), run.task.columns.names)
+        return chosen_splits(run, self.split, next(iter(files_by_option.values()), None), names)
 
 
 @dataclass(frozen=True)

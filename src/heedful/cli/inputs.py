@@ -236,14 +236,7 @@ class InputFormat:
 
         columns = columns or run.task.columns
         keys = (*columns.inputs, *columns.optional_inputs)
-        names: dict[str, str] = {}
-        for text in chosen:
-            key, separator, name = text.partition("=")
-            if not separator or key not in keys:
-                key, name = next((key for key in keys if key not in names), ""), text
-            if not key or key in names:
-                raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys)}")
-            names[key] = name
+        names = names_of(chosen, keys)
         recipe_names = {k: name for k, name in field_names(run.recipe.data.train).items() if k in keys}
         return cls(columns.inputs, columns.optional_inputs, columns.input_lists, names, recipe_names)
 
@@ -351,6 +344,23 @@ class InputFormat:
 
     def _expected(self, key: str) -> str:
         return f'expected an object with a string{" or a list of strings" * self.accepts_list} under "{key}"'
+
+
+def names_of(chosen: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    """Return the fields that ``--column`` names: ``KEY=NAME``, or ``NAME`` for the next key.
+
+    Raises:
+        RequestError: there are more names than keys.
+    """
+    names: dict[str, str] = {}
+    for text in chosen:
+        key, separator, name = text.partition("=")
+        if not separator or key not in keys:
+            key, name = next((key for key in keys if key not in names), ""), text
+        if not key or key in names:
+            raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys)}")
+        names[key] = name
+    return names
 
 
 def _type_name(value: object) -> str:

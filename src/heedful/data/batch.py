@@ -14,7 +14,7 @@ from heedful.nn.layout import Ids, Layout, Tokens
 from heedful.nn.patches import Images
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Tensors:
     """Base of records of tensors."""
 
@@ -29,8 +29,24 @@ class _Tensors:
                 moved[field.name] = value.to(device)
         return replace(self, **moved)
 
+    def __repr__(self) -> str:
+        """Show the shape of each part that there is, in one line."""
+        parts = ((field.name, getattr(self, field.name)) for field in fields(self))
+        shown = [f"{name}={_short(value)}" for name, value in parts if value is not None]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
-@dataclass(frozen=True, eq=False)
+
+def _short(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, Tokens):
+        return f"<{len(value.ids):,} tokens in {len(value.layout.lengths):,} sequences>"
+    if isinstance(value, Images):
+        return f"<images {list(value.pixels.shape)}>"
+    return f"<{len(value)}>" if isinstance(value, tuple) else repr(value)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Spans(_Tensors):
     """The span of each target token.
 
@@ -45,7 +61,7 @@ class Spans(_Tensors):
     within: Int[Tensor, " R"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TokenLinks(_Tensors):
     """Word alignment between source and target tokens, one entry for each link.
 
@@ -64,7 +80,7 @@ class TokenLinks(_Tensors):
     n_tokens: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Batch(_Tensors):
     """Packed sequences for one forward pass.
 

@@ -159,7 +159,7 @@ def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
     if isinstance(rows, str | bytes | Mapping | Path) or not isinstance(rows, Iterable):
         raise RequestError(
             f"data[{label!r}]: expected rows (an iterable of mappings, or a DataFrame), got a "
-            f"{type(rows).__name__}; for a file, set data.{label} of the recipe"
+            f"{type(rows).__name__}"
         )
     if isinstance(rows, Iterator):
         rows = list(rows)

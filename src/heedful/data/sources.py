@@ -166,6 +166,9 @@ def _after_skipped(groups: Iterator[T], config: Source) -> Iterator[T]:
         raise DataError(f"skip: {config.skip} leaves no rows: there are only {n_skipped:,} {unit}")
 
 
+USER_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+"""Suffixes of files that `user_table` reads, all but the last also with ``.gz`` after them."""
+
 UserTable = TsvSource | JsonlSource | ConllSource | SquadSource | DatasetsSource
 """The sources that can read a user's file."""
 
@@ -175,6 +178,13 @@ SPREADSHEET_SEPARATORS = (",", ";")
 
 class HeaderError(DataError):
     """The first line of a user's table does not name the columns."""
+
+
+def is_user_table(file: str) -> bool:
+    """Whether a file is one that `user_table` reads, by its name."""
+    return file.lower().endswith(USER_TABLES) or file.lower().endswith(
+        tuple(f"{suffix}.gz" for suffix in USER_TABLES[:-1])
+    )
 
 
 def user_table(

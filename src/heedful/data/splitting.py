@@ -70,7 +70,8 @@ class PartSource(Source):
             share = "the rest" if self.part == TRAIN else f"{self.shares[self.part]:g}"
             raise DataError(
                 f"data.split leaves no rows: none of the {n_rows:,} of the source is in the part "
-                f"{self.part} ({share}); change the shares, or read smaller rows"
+                f"{self.part} ({share}); change the shares, read smaller rows, or "
+                "give data.valid rows of its own (in Python: data={'valid': …})"
             )
 
 

@@ -55,7 +55,8 @@ def check_streaming(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
     if isinstance(config, BeamConfig) and config.beam > 1:
         raise RequestError(
             f"streaming requires beam 1, got {config.beam}: a beam search has no final token before its end; "
-            "use a beam of 1 (--beam 1), or kind 'greedy' or 'sample' (--decoding kind=sample)"
+            "use a beam of 1 (--beam 1), or kind 'greedy' or 'sample' (--decoding kind=sample); in Python, "
+            "beam=1, or decoding={'kind': 'sample'}"
         )
     if isinstance(config, SampleConfig) and config.n > 1:
         raise RequestError(f"streaming supports only one sample, got n={config.n}; set 'n' to 1")

@@ -217,10 +217,13 @@ def select_sites(sites: Sequence[AttentionSite], maps: Selection) -> list[Attent
 
 
 def _check_numbers(name: str, indices: Collection[int], n: int, suffix: str = "") -> None:
-    """Check indices of layers or heads, which the message counts from 1."""
+    """Check indices of layers or heads; the command counts them from 1."""
     for index in sorted(indices):
         if not 0 <= index < n:
-            raise RequestError(f"{name} must be between 1 and {n}{suffix}, got {index + 1}")
+            raise RequestError(
+                f"{name}s: expected indices from 0 to {n - 1}{suffix}, got {index} (--{name} counts from 1: "
+                f"it must be between 1 and {n}, got {index + 1})"
+            )
 
 
 def capture_memory(sites: Sequence[AttentionSite], axes: Mapping[str, Axis]) -> int:
@@ -258,7 +261,8 @@ def check_memory_limit(
         raise RequestError(
             f"attention of {n_maps} heads over up to {longest:,} tokens needs {_format_bytes(needed)}"
             f"{' with that of previous inputs' * bool(used_bytes)}, limit is {_format_bytes(limit)}; "
-            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--limit)"
+            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--limit); in "
+            "Python, with the arguments layers, heads and limit"
         )
 
 

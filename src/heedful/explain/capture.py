@@ -117,7 +117,7 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
         gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in view_names else ""
         raise RequestError(
             f"{setting or f'this model (model.kind={model.kind})'} has no attention weights; available "
-            f"views: {', '.join(view_names)} (--view NAME){gradients}"
+            f"views: {', '.join(view_names)} (--view NAME; in Python, views=[NAME]){gradients}"
         )
     return select_sites(sites, maps)
 
@@ -148,13 +148,13 @@ def _predict_answer(
     if rank and getattr(decoding, "kind", None) == "greedy":
         raise RequestError(
             f"{prefix}greedy decoding returns one answer; use a beam: --decoding kind=beam --decoding "
-            f"beam={rank + 1}"
+            f"beam={rank + 1}, or decoding={{'kind': 'beam', 'beam': {rank + 1}}} in Python"
         )
     beam = getattr(decoding, "beam", None)
     if beam is not None and rank >= beam:
         raise RequestError(
             f"{prefix}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; use a larger beam: "
-            f"--decoding beam={rank + 1}"
+            f"--decoding beam={rank + 1}, or decoding={{'kind': 'beam', 'beam': {rank + 1}}} in Python"
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     n_best = rank + 1 if rank and has_several else None

@@ -4,6 +4,8 @@ An *axis* (`heedful.tasks.model_input.Axis`) has the tokens of a text, or the pa
 the attention of one layer, from the tokens of one axis (queries) to those of the same or another axis (keys).
 """
 
+import reprlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,7 +26,7 @@ Kind = Literal["self", "causal", "cross"]
 """Kind of attention: within an axis, within an axis to earlier tokens only, or to another axis."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionMap:
     """The attention of one layer.
 
@@ -49,16 +51,24 @@ class AttentionMap:
     weights: Weights
     is_part: bool = False
 
+    def __repr__(self) -> str:
+        """Show the weights by their shape."""
+        shape = " x ".join(map(str, self.weights.shape))
+        return (
+            f"<AttentionMap {self.tap}: {self.kind}, layer {self.layer}, {self.queries} to {self.keys}, "
+            f"weights {shape}>"
+        )
+
     def head(self, index: int) -> Weights:
-        """Return the matrix of the head with this index, from 0; messages count heads and layers from 1.
+        """Return the matrix of the head with this index, from 0.
 
         Raises:
             RequestError: the head is not in the map.
         """
         if index not in self.heads:
-            expected = ", ".join(str(head + 1) for head in self.heads)
+            expected = ", ".join(map(str, self.heads))
             raise RequestError(
-                f"layer {self.layer + 1}: head {index + 1} is not in the map; expected one of {expected}"
+                f"the map of layer {self.layer} has no head {index}; expected one of {expected} (from 0)"
             )
         return self.weights[self.heads.index(index)]
 
@@ -81,7 +91,7 @@ class BestHead:
     step: DecoderStep = "output"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The attention, answer and views of one input.
 
@@ -129,7 +139,7 @@ class Explanation:
         return str(self.answer.get("text", ""))
 
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> AttentionMap:
-        """Return the map of the layer with this index, from 0; messages count layers from 1.
+        """Return the map of the layer with this index, from 0.
 
         Raises:
             RequestError: the explanation does not contain it.
@@ -138,6 +148,14 @@ class Explanation:
         for attention_map in maps:
             if attention_map.layer == layer:
                 return attention_map
-        layers = ", ".join(str(attention_map.layer + 1) for attention_map in maps)
-        expected = f"expected layer {layers}" if layers else "the explanation has no map of this kind"
-        raise RequestError(f"layer {layer + 1} has no {kind} attention; {expected}")
+        layers = ", ".join(str(attention_map.layer) for attention_map in maps)
+        expected = f"expected one of {layers} (from 0)" if layers else "it has no map of this kind"
+        raise RequestError(f"the explanation has no {kind} attention of layer {layer}; {expected}")
+
+    def __repr__(self) -> str:
+        """Show the input and the answer, and what else there is, in one line."""
+        kinds = Counter(attention_map.kind for attention_map in self.maps)
+        maps = ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "none"
+        views = f", views: {', '.join(self.views)}" if self.views else ""
+        shown = " -> ".join(" ".join(reprlib.repr(value).split()) for value in (self.input, self.text))
+        return f"<{type(self).__name__} of {shown}; maps: {maps}{views}>"

@@ -54,7 +54,7 @@ def format_called(name: str) -> Format:
     """
     if name not in FORMATS:
         names = ", ".join(FORMATS)
-        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {names}")
+        raise RequestError(f"format {name}: unknown{nearest(name, FORMATS)}; expected one of {names}")
     return FORMATS[name]
 
 
@@ -179,9 +179,9 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
     task = run.recipe.task.kind
     if task not in model_format.loaders:
         suitable = [name for name, candidate in FORMATS.items() if task in candidate.loaders]
-        remedy = f"; use --to {' or '.join(suitable)}" if suitable else ""
+        remedy = f"; use {' or '.join(suitable)}" if suitable else ""
         raise RequestError(
-            f"--to {to}: expected a run of task {' or '.join(model_format.loaders)}, got {task}{remedy}"
+            f"format {to}: expected a run of task {' or '.join(model_format.loaders)}, got {task}{remedy}"
         )
     exported = model_format.write(run)
     for note in exported.notes:

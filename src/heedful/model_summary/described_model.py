@@ -237,7 +237,7 @@ def from_recipe(
         if n_parameters != measured:
             notes.append(
                 f"with its own data it has {measured:,} parameters, as measured; the {n_parameters:,} here "
-                "depend on the assumptions above (--time reads the data, if they are available)"
+                "depend on the assumptions above (describe --time reads the data, if they are available)"
             )
     return DescribedModel(
         name,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
+from heedful.html_tables import html_table
 from heedful.memory import machine_memory, memory_errors_as
 from heedful.model_summary.described_model import (
     DescribedModel,
@@ -36,7 +37,7 @@ from heedful.model_summary.measuring import (
     without_values,
 )
 from heedful.model_summary.memory import KINDS, LENGTH, Update, update_of
-from heedful.model_summary.text import as_text
+from heedful.model_summary.text import COLUMNS, as_text, cells
 from heedful.models.base import Model
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
@@ -75,7 +76,7 @@ class Row:
     flops_per_token: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelSummary:
     """Parameters, operations and memory of a model.
 
@@ -184,6 +185,16 @@ class ModelSummary:
     def __str__(self) -> str:
         """Return the summary as text in aligned columns."""
         return as_text(self)
+
+    def __repr__(self) -> str:
+        """Show the sizes in one line; ``print`` shows the table."""
+        counts = f"{self.parameters:,} parameters, {self.flops_per_token:,.0f} FLOPs per token"
+        return f"<ModelSummary {self.name}: {counts}>" if self.name else f"<ModelSummary: {counts}>"
+
+    def _repr_html_(self) -> str:
+        """Show the main parts, and the sum, as a table in a notebook."""
+        rows = [COLUMNS, *(cells(row) for row in self.lines() if row.depth == 0)]
+        return html_table([(name, n, flops) for name, *_, n, flops in rows])
 
 
 def _resident(tensor_bytes: int) -> int:

@@ -35,7 +35,8 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
         noun = "image" if images else "text"
         raise RequestError(
-            f"expected a list of {noun}s, got {_describe(iterable)}; pass a single {noun} as a list of one"
+            f"expected a list of {noun}s, got {_describe(iterable)}; pass a list, also of a single {noun}: "
+            f"[{noun}]"
         )
     inputs = list(iterable)
     if not images:
@@ -83,7 +84,10 @@ def _check(task_input: object, names: Sequence[str], label: str, *, words: bool)
 
 def _check_text(text: object, label: str, expected: str) -> None:
     if not isinstance(text, str):
-        raise RequestError(f"{label}: expected {expected}, got {_describe(text)}")
+        remedy = (
+            "; pass its values, such as [row['text'] for row in rows]" if isinstance(text, Mapping) else ""
+        )
+        raise RequestError(f"{label}: expected {expected}, got {_describe(text)}{remedy}")
     if not is_unicode(text):
         raise RequestError(f"{label}: not valid Unicode (half of a surrogate pair)")
 
@@ -95,6 +99,40 @@ def _describe(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
     return "a text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
+
+
+def refuse_options(names: Iterable[str], supported: Sequence[str], task: Task) -> None:
+    """Refuse the first option of a prediction that the task does not support.
+
+    Raises:
+        RequestError: there is one; for a setting of a decoding, the message has the argument ``decoding``.
+    """
+    for name in names:
+        if name in supported:
+            continue
+        message = f"{name}: not supported for task {task.recipe.task.kind}"
+        if task.recipe.decoding is not None:
+            configs: dict[str, type[Config]] = {"sample": SampleConfig, "beam": BeamConfig}
+            if kind := next((kind for kind, config in configs.items() if name in config.model_fields), None):
+                message = (
+                    f'{name}: is a setting of the decoding; give decoding={{"kind": "{kind}", "{name}": …}}'
+                )
+        raise RequestError(message)
+
+
+def indices(name: str, given: int | Iterable[int] | None) -> list[int] | None:
+    """Return indices as a list, also a single one; None stands for all.
+
+    Raises:
+        RequestError: they are not whole numbers.
+    """
+    if given is None:
+        return None
+    items: Iterable[int] = given if isinstance(given, Iterable) else [given]
+    try:
+        return [index(item) for item in items]
+    except TypeError:
+        raise RequestError(f"{name}: expected indices from 0, such as [0, 1], got {given!r}") from None
 
 
 def at_least_one(name: str, number: object) -> int | None:

@@ -1,11 +1,12 @@
 """Score a run: select the data sets, and evaluate its task on each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
 
 from heedful.data.lines import Source
+from heedful.data.sources import user_table
 from heedful.errors import RequestError, nearest
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
@@ -34,35 +35,62 @@ def as_options(forms: Sequence[OwnData]) -> str:
     return " or ".join(_GIVEN[form] for form in forms)
 
 
-def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[str, Source]:
+def chosen_splits(
+    run: Run, split: str, files: Sequence[Path] | None, columns: Mapping[str, str] | None = None
+) -> dict[str, Source]:
     """Return the data sets to score by name: ``files`` if given, else a split; ``test`` is all test sets.
 
+    Args:
+        run: the run.
+        split: the name of a data set of the recipe.
+        files: files in place of it.
+        columns: the fields of columns in a table, where they differ from those of the recipe.
+
     Raises:
-        RequestError: there is no such split, or the run was imported and no files are given.
+        RequestError: there is no such split, the run was imported and no files are given, or names of columns
+            are given for what is no table.
     """
     if files:
-        source = run.task.source_from(files)
+        source = _named_table(run, files, columns) if columns else run.task.source_from(files)
         # Files that are concatenated are all named; of aligned ones, only the first.
         named_files = files if isinstance(getattr(source, "paths", None), list) else files[:1]
         return {" + ".join(path.resolve().name for path in named_files): source}
     if run.folder.card.is_file() and "imported" in run.folder.read_card():
         raise RequestError(
             "an imported run has no data sets; "
-            f"{as_options(run.task.info.data_forms)} evaluates it on your data"
+            f"{as_options(run.task.info.data_forms)} (in Python, data=…) evaluates it on your data"
         )
     data = run.recipe.data.sets
     splits = {**data.test, "valid": data.valid, "train": data.train}
     if split == "test" and "test" not in data.test:
         if not data.test:
             raise RequestError(
-                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.data_forms)}"
+                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.data_forms)} "
+                '(in Python, evaluate("valid"), or data=…)'
             )
         return dict(data.test)
     if split not in splits:
         names = ", ".join(dict.fromkeys([*(["test"] if data.test else []), *splits]))
         hint = " (did you mean 'valid'?)" if split in _VALIDATION else nearest(split, splits)
-        raise RequestError(f"--split {split}: no such split{hint}; expected one of {names}")
+        raise RequestError(f"split {split}: no such split{hint}; expected one of {names}")
     return {split: splits[split]}
+
+
+def _named_table(run: Run, files: Sequence[Path], names: Mapping[str, str]) -> Source:
+    """Return a table of which the user names fields.
+
+    Raises:
+        RequestError: it is no table, or the task has no such column.
+    """
+    columns, task = run.task.columns, run.recipe.task.kind
+    if len(files) > 1 or files[0].is_dir() or "table" not in run.task.info.data_forms:
+        raise RequestError(f"columns: the task {task} reads these files without names of columns")
+    if unknown := [name for name in names if name not in columns.names]:
+        raise RequestError(
+            f"columns: the task {task} has no column {unknown[0]!r}{nearest(unknown[0], columns.names)}; "
+            f"expected names of {', '.join(columns.names)}"
+        )
+    return user_table(files[0], [*dict.fromkeys((*columns.required, *names))], run.recipe.data.train, names)
 
 
 def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
@@ -102,7 +130,7 @@ def evaluate(
     """
     if options.stride is not None and not run.task.info.windows:
         raise RequestError(
-            f"--stride {options.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
+            f"stride {options.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
         )
     predict = partial(
         run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision

@@ -42,7 +42,9 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
     """
     if resume:
         if not folder.recipe.exists():
-            raise RequestError(f"{folder.path}: no run to resume; remove --resume to start one")
+            raise RequestError(
+                f"{folder.path}: no run to resume; to start one, remove --resume (in Python: heedful.train)"
+            )
     else:
         _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
@@ -59,13 +61,14 @@ def _refuse_what_saved_nothing(folder: RunFolder) -> None:
         with locked(folder.path):  # another message if a process trains there
             raise RequestError(
                 f"{folder.path}: contains a training that ended before its first checkpoint; delete the "
-                "folder, choose another with --out, or start it again with --resume"
+                "folder, choose another with --out (in Python: out=…), or start it again with --resume "
+                "(heedful.resume)"
             )
 
 
 def _refuse_to_overwrite(folder: RunFolder) -> None:
     if folder.path.exists() and not folder.path.is_dir():
-        raise RequestError(f"{folder.path}: is a file; choose another folder with --out")
+        raise RequestError(f"{folder.path}: is a file; choose another folder with --out (in Python: out=…)")
     if folder.recipe.exists():
         raise RequestError(
             f"{folder.path}: already contains a run; continue it with --resume (in Python: "
@@ -76,7 +79,8 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
     other_files = [path.name for path in files if path != folder.environment and not is_temporary(path)]
     if other_files:
         raise RequestError(
-            f"{folder.path}: is not empty (it has {min(other_files)!r}); choose another folder with --out"
+            f"{folder.path}: is not empty (it has {min(other_files)!r}); choose another folder with --out "
+            "(in Python: out=…)"
         )
 
 
@@ -145,7 +149,8 @@ def _refuse_another_recipe(folder: RunFolder, old_recipe: Recipe, recipe: Recipe
         more = f" and {len(changed) - N_LISTED} more" if len(changed) > N_LISTED else ""
         raise RequestError(
             f"{folder.path}: cannot be resumed with other settings than it was started with: "
-            f"{', '.join(settings)}{more}; restore them, or train into another folder with --out"
+            f"{', '.join(settings)}{more}; restore them, or train into another folder with --out "
+            "(in Python: heedful.train with out=…)"
         )
 
 

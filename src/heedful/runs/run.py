@@ -25,6 +25,7 @@ from heedful.runs.arguments import (
     at_least_one,
     decoding_of,
     inputs_of,
+    refuse_options,
     scored_inputs_of,
     streaming,
     text_scoring,
@@ -167,9 +168,8 @@ class Run:
         # Some tasks have several answers without a search.
         search_n_best, task_n_best = (None, n_best) if "n_best" in supported else (n_best, None)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, search_n_best)
-        option_names = [name for name, value in options.items() if value is not None]
-        if unsupported := [name for name in option_names if name not in supported]:
-            raise RequestError(f"{unsupported[0]}: not supported for task {self.recipe.task.kind}")
+        given = [name for name, value in options.items() if value is not None]
+        refuse_options(given, supported, self.task)
         return self.task.predictor(
             self.model,
             settings,
@@ -357,7 +357,8 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
     intact, damaged = checkpoints.latest_intact(folder.path)
     if damaged and intact is not None:
         raise DamagedError(
-            f"{damaged[0]}; `heedful train {folder.path} --resume` continues from {intact.path}"
+            f"{damaged[0]}; `heedful train {folder.path} --resume` (in Python, heedful.resume) continues "
+            f"from {intact.path}"
         )
     if damaged:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")

@@ -331,8 +331,10 @@ def _form_of(task_input: TaskInput) -> str:
     if isinstance(task_input, str):
         return "one text"
     if isinstance(task_input, Sequence) and all(isinstance(text, str) for text in task_input):
-        return "a list of one text" if len(task_input) == 1 else f"{len(task_input)} texts"
-    return f"a {type(task_input).__name__}"
+        return (
+            "a list of one text; give the text itself" if len(task_input) == 1 else f"{len(task_input)} texts"
+        )
+    return f"a value of type {type(task_input).__name__}"
 
 
 # Axes ---------------------------------------------------------------------------------------------------

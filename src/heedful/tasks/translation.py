@@ -17,7 +17,7 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
-from heedful.data.sources import FilesSource, LocatedRow, Row
+from heedful.data.sources import FilesSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.text import TEXT
 from heedful.decoding.config import DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
@@ -295,7 +295,7 @@ class Translation(Seq2SeqTask):
     info = TaskInfo(
         unit="sentences",
         evaluation_verb="translating",
-        data_forms=("data",),
+        data_forms=("data", "table"),
         memory_advice="set or lower data.filter.max_length",
         generates=True,
         unlimited_length=True,
@@ -435,12 +435,12 @@ class Translation(Seq2SeqTask):
         tokenizer, longest = self.processor.source, self.recipe.max_source
         return EmbeddingInputs.of_sources(tokenizer, inputs, longest, is_one_text=self.recipe.is_one_text)
 
-    def source_from(self, files: Sequence[Path]) -> FilesSource:
-        """Return a source of two aligned files."""
+    def source_from(self, files: Sequence[Path]) -> FilesSource | UserTable:
+        """Return a source of two aligned files, or a table with both columns."""
+        if len(files) == 1:
+            return user_table(files[0], COLUMNS, like=self.recipe.data.train)
         if len(files) != len(COLUMNS):
-            raise RequestError(
-                f"expected two files to evaluate a translator, source and target, got {len(files)}"
-            )
+            raise RequestError(f"expected two files (source and target) or one table, got {len(files)} files")
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:

@@ -1,10 +1,19 @@
 """Functions on runs."""
 
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas
 import pytest
 from torch import nn
+from typer.testing import CliRunner
 
 import heedful
-from heedful.errors import RequestError
+from heedful.cli.main import app
+from heedful.data.batch import Batch
+from heedful.errors import DataError, RequestError
 
 LABELS = {
     "task": {"kind": "classification"},
@@ -26,19 +35,139 @@ def test_runs_and_their_folders_are_compared(make_run, tmp_path):
 
 
 def test_tables_are_no_inputs_and_one_list_is_not_explained(make_run, tmp_path):
-    import pandas
-
     run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
     for verb in (run.predict, run.embed):
         with pytest.raises(RequestError, match="expected a list of inputs, got a DataFrame; pass"):
             verb(pandas.DataFrame(ROWS))
-    with pytest.raises(RequestError, match="must be a text, got a list of one text"):
+    with pytest.raises(RequestError, match="must be a text, got a list of one text; give the text itself"):
         run.explain(["a b"])
+
+
+def test_a_text_and_a_row_are_no_lists_of_texts(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    for verb in (run.predict, run.embed):
+        for single in ("a b", ROWS[0]):
+            with pytest.raises(
+                RequestError, match=r"expected a list of texts, got .*; pass a list.*\[text\]"
+            ):
+                verb(single)
+        with pytest.raises(RequestError, match=r"input 1: expected a text.*pass its values, .*row\['text'\]"):
+            verb(ROWS)
+        assert len(verb([])) == 0
+
+
+def test_one_layer_and_one_head_are_numbers(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    (one,), (two,) = run.explain("a b", layers=0, heads=1).maps, run.explain("a b", heads=[1]).maps
+    assert one.heads == two.heads == (1,)
+    assert (one.weights == two.weights).all()
+    with pytest.raises(
+        RequestError, match=r"layers: expected indices from 0 to 0 .*, got 1 \(--layer counts"
+    ):
+        run.explain("a b", layers=1)
+    with pytest.raises(RequestError, match=r"heads: expected indices from 0, such as \[0, 1\], got '1'"):
+        run.explain("a b", heads="1")
+
+
+def test_settings_of_the_decoding_are_refused_with_the_argument_that_has_them(make_run, tmp_path):
+    generator = {
+        "task": {"kind": "language-modelling"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {"kind": "language-model", "d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}},
+    }
+    run = heedful.load(make_run(tmp_path / "run", generator, [{"text": "a b"}]))
+    with pytest.raises(RequestError, match=r'give decoding=\{"kind": "sample", "temperature": …\}'):
+        run.predict(["a"], temperature=0.7)
+    with pytest.raises(RequestError, match=r'give decoding=\{"kind": "beam", "coverage": …\}'):
+        run.predict(["a"], coverage=0.1)
 
 
 def test_an_instance_of_a_part_is_refused(tmp_path):
     with pytest.raises(RequestError, match="value of type Linear; for a part of your own, give the class"):
         heedful.train("my-own-labels", tmp_path / "run", overrides={"model.layer.norm": nn.Linear(2, 2)})
+
+
+def test_labels_are_in_the_order_of_probabilities(make_run, tmp_path):
+    settings = {**LABELS, "task": {"kind": "classification", "labels": ["y", "x"]}}
+    run = heedful.load(make_run(tmp_path / "run", settings, ROWS))
+    (prediction,) = run.predict(["a b"])
+    assert run.labels == [*prediction.label_probabilities()] == ["y", "x"]
+    assert prediction.text == max(prediction.label_probabilities().items(), key=lambda item: item[1])[0]
+    regression = {**LABELS, "task": {"kind": "regression"}}
+    rows = [{"text": "a b", "label": "1"}, {"text": "b c", "label": "2.5"}]
+    assert heedful.load(make_run(tmp_path / "number", regression, rows)).labels == []
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_a_translator_is_scored_on_a_table_of_pairs(make_run, tmp_path, suffix):
+    settings = {
+        "task": {"kind": "translation"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {"kind": "transformer", "d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}},
+    }
+    pairs = [("a b", "x y"), ("b c", "y, z"), ("c", "z")]
+    rows = [{"source": source, "target": target} for source, target in pairs]
+    run = heedful.load(make_run(tmp_path / "run", settings, rows))
+    table = pandas.DataFrame(pairs, columns=["en", "de"])
+    path = tmp_path / f"pairs.{suffix}"
+    if suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+    columns = {"source": "en", "target": "de"}
+    expected = run.evaluate(data=rows)["perplexity"].value
+    assert run.evaluate(data=str(path), columns=columns)["perplexity"].value == expected
+    assert run.evaluate(data=table, columns=columns)["perplexity"].value == expected
+    command = ["evaluate", str(tmp_path / "run"), "--table", str(path), "--json", "--device", "cpu"]
+    for names in (["source=en", "target=de"], ["en", "de"]):
+        options = [word for name in names for word in ("--column", name)]
+        done = CliRunner().invoke(app, [*command, *options], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        scores = json.loads(done.stdout)["splits"][0]["scores"]
+        assert [score["value"] for score in scores if score["name"] == "perplexity"] == [expected]
+    with pytest.raises(DataError, match=r"no (column|field) 'fr'"):
+        run.evaluate(data=str(path), columns={**columns, "target": "fr"})
+    with pytest.raises(RequestError, match=r"has no column 'sources' \(did you mean 'source'\?\)"):
+        run.evaluate(data=str(path), columns={"sources": "en"})
+    with pytest.raises(RequestError, match="--column: requires a table; add --table FILE"):
+        CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--column", "en"], catch_exceptions=False)
+
+
+def test_columns_without_data_are_refused(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match="columns: names the columns of data, which is not given"):
+        run.evaluate("valid", columns={"text": "review"})
+
+
+def test_results_show_in_one_line(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    explanation = run.explain("a b " * 200, views=["lens"])
+    batch = Batch.teacher_forced([np.arange(50)] * 9, [np.arange(70)] * 9, start=1, end=2)
+    summary = heedful.describe(tmp_path / "run")
+    for shown in (explanation, explanation.maps[0], batch, summary):
+        assert "\n" not in repr(shown)
+        assert len(repr(shown)) < 200
+    assert "1 self, views: lens" in repr(explanation).replace("maps: ", "")
+    assert "inputs=<639 tokens in 9 sequences>, targets=int64[639]" in repr(batch)
+    assert f"{summary.parameters:,} parameters" in repr(summary)
+    html = summary._repr_html_()
+    assert html.count("<tr>") < 8
+    assert f"<td>{summary.parameters:,}</td>" in html
+
+
+def test_a_run_exports_itself(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError) as own:
+        run.export("gpt2", tmp_path / "out")
+    with pytest.raises(RequestError) as other:
+        heedful.export(run, "gpt2", tmp_path / "out")
+    assert str(own.value) == str(other.value)
+
+
+def test_every_public_name_is_in_the_reference():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
+    shown = set(re.findall(r"heedful\.(\w+)", page.read_text(encoding="utf-8")))
+    assert {*heedful.__all__} <= shown
 
 
 def test_errors_are_names_of_the_package():

@@ -5,6 +5,7 @@ import torch
 
 import heedful
 from heedful.errors import RequestError
+from heedful.training.callbacks import Validated
 
 TINY = {
     "model": {"d_model": 12, "n_layers": 1},
@@ -40,6 +41,42 @@ def test_a_loop_of_ones_own_gives_the_weights_of_train(tmp_path):
         torch.testing.assert_close(run.model.state_dict()[name], tensor, atol=1e-6, rtol=1e-5)
     texts = ["we see the bird", "the old dog sleeps"]
     assert [p.text for p in run.predict(texts)] == [p.text for p in expected.predict(texts)]
+
+
+@pytest.mark.slow
+def test_validations_are_those_of_train(tmp_path):
+    validations = []
+
+    def keep(event):
+        if isinstance(event, Validated):
+            validations.append(event.metrics)
+
+    # A rate of nearly nothing: both models have their first weights.
+    still = {**TINY, "schedule": {"kind": "constant", "peak": 1e-30}, "model.dropout": 0.5}
+    settings = {**still["training"], "max_updates": 1, "validate_every": 1, "save_every": 1, "average": 0}
+    overrides = {**still, "training": settings}
+    heedful.train("phrasebook-ta", tmp_path / "run", overrides=overrides, callbacks=[keep], progress=False)
+    setup = heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=overrides, progress=False)
+    metrics = setup.validate()
+    assert metrics.keys() == validations[0].keys() >= {"loss", "bleu"}
+    for name, value in validations[0].items():
+        assert metrics[name] == pytest.approx(value, rel=1e-6), name
+    assert setup.model.training
+    assert setup.updates_per_epoch == len(list(setup.batches()))
+
+
+@pytest.mark.slow
+def test_weights_can_be_saved_in_between(tmp_path):
+    setup = heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=TINY, progress=False)
+    first = setup.finish(updates=0)
+    assert setup.model.training
+    with torch.no_grad():
+        for parameter in setup.model.parameters():
+            parameter.mul_(0.5)
+    second = setup.finish(updates=1)
+    assert second.folder.read_card()["updates"] == 1
+    before, after = (run.model.state_dict() for run in (first, heedful.load(tmp_path / "own")))
+    assert all(torch.equal(0.5 * before[name], after[name]) for name, _ in setup.model.named_parameters())
 
 
 @pytest.mark.slow

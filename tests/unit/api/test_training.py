@@ -150,7 +150,9 @@ def test_numbers_become_texts_lists_stay_and_arrays_become_images():
     ("data", "message"),
     [
         ({"valid": []}, "expected a key 'train', got 'valid'"),
-        ({"train": "train.tsv"}, "expected rows .* got a str; for a file, set data.train of the recipe"),
+        ({"train": "train.txt"}, "train.txt: expected rows, or a file named .csv, .* set data.train of the"),
+        ({"train": []}, r"data\['train'\]: no rows"),
+        ([{"text": "a", "label": "b"}], r"a dict of data sets by name, got a list; give data=\{'train': …\}"),
         ({"train": [("a", "b")]}, "row 1: expected a mapping from column names to values, got a tuple"),
         ({"train": 7}, "expected rows"),
     ],
@@ -158,6 +160,59 @@ def test_numbers_become_texts_lists_stay_and_arrays_become_images():
 def test_data_that_are_no_rows_are_refused(data, message, tmp_path):
     with pytest.raises(RequestError, match=message):
         heedful.train("my-own-labels", tmp_path / "run", data=data)
+
+
+def test_a_table_in_place_of_the_sets_is_refused(tmp_path):
+    import pandas
+
+    with pytest.raises(RequestError, match=r"got a DataFrame; give data=\{'train': …\}"):
+        heedful.train("my-own-labels", tmp_path / "run", data=pandas.DataFrame(list(rows(3))))
+
+
+def test_columns_the_wrong_way_round_are_refused(tmp_path):
+    data = {"train": list(rows(9, names=("review", "label")))}
+    with pytest.raises(RequestError, match=r"no column 'text'; columns maps .*: \{'text': 'review'\}"):
+        heedful.train("my-own-labels", tmp_path / "run", data=data, columns={"review": "text"})
+
+
+def written(path, some, names):
+    """Write rows as a table in the format that the name of the file has."""
+    import csv
+
+    import pandas
+
+    if path.suffix == ".parquet":
+        pandas.DataFrame(some).to_parquet(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in some), encoding="utf-8")
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, names, delimiter="," if path.suffix == ".csv" else "\t")
+            writer.writeheader()
+            writer.writerows(some)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_paths_of_tables_train_the_same_weights_as_rows(suffix, from_files, tmp_path):
+    names = ("review", "label")
+    parts = {"train": (60, 1), "valid": (11, 2), "test": (13, 3)}
+    data = {
+        name: written(tmp_path / f"{name}{suffix}", list(rows(*size, names=names)), names)
+        for name, size in parts.items()
+    }
+    data["valid"] = rows(*parts["valid"], names=names)  # rows and files together
+    run = train(tmp_path / "run", {**data, "test": str(data["test"])}, columns={"text": "review"})
+    assert_equal(weights(run), weights(from_files))
+    assert run.evaluate()["accuracy"].value == from_files.evaluate("test")["accuracy"].value
+
+
+def test_a_file_without_the_columns_is_refused_with_the_argument_that_names_them(tmp_path):
+    path = written(tmp_path / "rows.csv", list(rows(5, names=("review", "label"))), ("review", "label"))
+    message = r"rows.csv:1: has the columns review, label, but .*; columns maps names of the task to"
+    with pytest.raises(DataError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", data={"train": path})
 
 
 def test_rows_are_freed_with_what_holds_them(tmp_path):

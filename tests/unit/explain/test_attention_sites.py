@@ -58,7 +58,7 @@ ALL = [point("self", 0, 4), point("self", 1, 4), point("cross", 0, 2)]
 )
 def test_what_is_there_is_chosen_where_it_is(wanted, taps_and_heads):
     if taps_and_heads is None:
-        with pytest.raises(RequestError, match="head must be between 1 and 2, got 4"):
+        with pytest.raises(RequestError, match="heads: expected indices from 0 to 1, got 3"):
             select_sites(ALL, Selection(**wanted))
         return
     assert [(p.tap, len(p.heads)) for p in select_sites(ALL, Selection(**wanted))] == taps_and_heads

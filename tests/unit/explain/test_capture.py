@@ -467,9 +467,19 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     [
         ("translation", "", {}, "the input must not be empty"),
         ("translation", ("a", "b"), {}, "must be a text, got 2 texts"),
-        ("translation", "red", {"maps": Selection(layers=[2])}, "layer must be between 1 and 2 .*, got 3"),
-        ("translation", "red", {"maps": Selection(layers=[-1])}, "layer must be between 1 and 2 .*, got 0"),
-        ("translation", "red", {"maps": Selection(heads=[3])}, "head must be between 1 and 3, got 4"),
+        (
+            "translation",
+            "red",
+            {"maps": Selection(layers=[2])},
+            "layers: expected indices from 0 to 1 .*, got 2 .*between 1 and 2, got 3",
+        ),
+        (
+            "translation",
+            "red",
+            {"maps": Selection(layers=[-1])},
+            "layers: expected indices from 0 to 1 .*, got -1",
+        ),
+        ("translation", "red", {"maps": Selection(heads=[3])}, "heads: expected indices from 0 to 2, got 3"),
         (
             "translation",
             "red",

@@ -84,7 +84,7 @@ def test_damaged_files_are_named(folder):
 def test_formats_are_known_by_their_names(folder):
     assert format_of(Checkpoint(folder)).name == "gpt2"
     assert format_called("marian").name == "marian"
-    with pytest.raises(RequestError, match=r"--to gtp2: unknown format \(did you mean 'gpt2'\?\)"):
+    with pytest.raises(RequestError, match=r"format gtp2: unknown \(did you mean 'gpt2'\?\)"):
         format_called("gtp2")
 
 

@@ -309,9 +309,7 @@ def test_what_gpt2_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, mode
 
 def test_a_run_of_another_task_is_told_its_format(own_run):
     run = own_run(BYTES)
-    with pytest.raises(
-        RequestError, match=r"--to marian: expected a run of task translation, .* use --to gpt2"
-    ):
+    with pytest.raises(RequestError, match=r"format marian: expected a run of task translation, .* use gpt2"):
         export_run(run, "marian")
 
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_scored_is_refused(run, tmp_path):
     nothing = TextSource(paths=str(tmp_path / "t"), documents="blank-lines")
     with pytest.raises(DataError, match="empty: no text to score"):
         evaluate(run, "empty", nothing)
-    with pytest.raises(RequestError, match="--stride 14: is longer than the model's context of 13 tokens"):
+    with pytest.raises(RequestError, match="stride 14: is longer than the model's context of 13 tokens"):
         evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(stride=14))
     with pytest.raises(RequestError, match="has no test set; use --split valid, or --text FILE"):
         chosen_splits(run, "test", None)

@@ -302,7 +302,8 @@ class Captioning(Seq2SeqTask):
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
-                f"expected one table (--table FILE) or folder to evaluate a captioner, got {len(files)} files"
+                f"expected one table (--table FILE; in Python, data=FILE) or folder to evaluate a captioner, "
+                f"got {len(files)} files"
             )
         if files[0].is_dir():
             return CaptionedFolderSource(path=str(files[0].resolve()))

@@ -283,7 +283,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         if len(ids) <= first:
             raise RequestError(
                 "the target must add at least one token to the prompt; to explain a text without a prompt, "
-                'use an empty prompt: explain RUN "" --target TEXT'
+                'use an empty prompt: explain RUN "" --target TEXT, or run.explain("", target=TEXT) in Python'
             )
         if len(ids) > context:
             raise RequestError(
@@ -322,7 +322,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         context = self.recipe.model.context
         stride = options.stride or self.recipe.evaluation.stride or context
         if stride > context:
-            raise RequestError(f"--stride {stride}: is longer than the model's context of {context} tokens")
+            raise RequestError(f"stride {stride}: is longer than the model's context of {context} tokens")
         documents = list(islice(rows, options.limit))
         ids, report = self.stream(split, documents)
         texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
