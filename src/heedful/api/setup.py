@@ -17,9 +17,8 @@ from heedful.data.memory import HeldRows
 from heedful.models.base import Model
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
-from heedful.runs.prepare import prepare as prepare_data
-from heedful.runs.resuming import begin_folder, locked_run, with_fixed_processes
-from heedful.runs.train import build_module, seal
+from heedful.runs.resuming import locked_run, with_fixed_processes
+from heedful.runs.train import prepare_training, seal
 from heedful.tasks.base import PreparedData, Task
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData
@@ -154,9 +153,9 @@ def prepare(
     settings, held = read(recipe, overrides, data, columns, log)
     folder, torch_device = RunFolder(out), choose_device(device)
     with locked_run(folder, resume=False), emptied_on_failure(folder.path):
-        settings = begin_folder(folder, settings, False, torch_device)
-        prepared = prepare_data(settings, folder, log)
-        module = build_module(prepared.task, torch_device, log)
+        settings, prepared, module, planned = prepare_training(
+            settings, folder, torch_device, resume=False, log=log
+        )
         with_fixed_processes(folder, settings, 1)
     module.train()
-    return Setup(prepared.task, module, prepared.task.training_data(prepared), folder, prepared, held)
+    return Setup(prepared.task, module, planned, folder, prepared, held)

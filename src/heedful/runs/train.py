@@ -81,7 +81,6 @@ def train_run(
     keep_freed_memory()
     if not resume:
         _check_warm_up(recipe)
-    task_for(recipe).check_requirements()
     with ExitStack() as stack:
         stack.enter_context(_threads(recipe.training.threads))
         torch_device = stack.enter_context(distribution.process_group(choose_device(device)))
@@ -123,21 +122,8 @@ def _set_up(
     Returns:
         The recipe with the number of processes, the data, and the training.
     """
-    has_weights = resume and bool(checkpoints.paths(folder.path))
-    check_model(recipe, device, is_new=not has_weights)
-    if distribution.is_first():
-        if not resume:
-            check_first_rows(recipe)
-        recipe = begin_folder(folder, recipe, resume, device)
-        prepared = prepare(recipe, folder, log)
-    distribution.barrier()
-    if not distribution.is_first():
-        prepared = prepare(recipe, folder, log)
+    recipe, prepared, module, data = prepare_training(recipe, folder, device, resume=resume, log=log)
     task = prepared.task
-    sizes = task.processor.vocabulary_notes() if recipe.start is None else []
-    for note in (*sizes, *task.data_notes(prepared)):
-        log(note)
-    module, data = build_module(task, device, None if has_weights else log), task.training_data(prepared)
     schedule = schedule_of(recipe)
     n_processes = choose_processes(recipe.training, module, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
@@ -153,6 +139,40 @@ def _set_up(
     settings = recipe.training
     training = Training(module, data, optimizer, schedule, settings, folder.path, validate, frozen)
     return recipe, prepared, training
+
+
+def prepare_training(
+    recipe: Recipe, folder: RunFolder, device: torch.device, *, resume: bool, log: Log
+) -> tuple[Recipe, PreparedData, ModelWithLoss, PlannedData]:
+    """Check the recipe, encode its data and build its model.
+
+    Args:
+        recipe: validated.
+        folder: the run's folder.
+        device: where the model is trained.
+        resume: whether the run continues.
+        log: called with lines about the preparation.
+
+    Returns:
+        The recipe as the folder has it, the rows, the model with its loss, and the training data in updates.
+    """
+    task_for(recipe).check_requirements()
+    has_weights = resume and bool(checkpoints.paths(folder.path))
+    check_model(recipe, device, is_new=not has_weights)
+    if distribution.is_first():
+        if not resume:
+            check_first_rows(recipe)
+        recipe = begin_folder(folder, recipe, resume, device)
+        prepared = prepare(recipe, folder, log)
+    distribution.barrier()
+    if not distribution.is_first():
+        prepared = prepare(recipe, folder, log)
+    task = prepared.task
+    sizes = task.processor.vocabulary_notes() if recipe.start is None else []
+    for note in (*sizes, *task.data_notes(prepared)):
+        log(note)
+    module = build_module(task, device, None if has_weights else log)
+    return recipe, prepared, module, task.training_data(prepared)
 
 
 def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -> None:
