@@ -24,6 +24,7 @@ from cases import (
 import heedful
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, decode
 from heedful.decoding.protocol import Request
+from heedful.engine.choosing import Inference
 from heedful.nn.declarations import declared
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
@@ -136,6 +137,10 @@ def test_greedy_decoding_writes_the_same(name):
     model, config = model_of(name).eval(), GreedyConfig(max_length=MaxLength(ratio=1.0, extra=3))
     expected = decoded(model, config, torch.device("cpu"))
     assert decoded(model.to(DEVICE), config, DEVICE) == expected
+
+
+def test_the_path_of_decoding_is_described():
+    assert Inference(model_of("transformer").to(DEVICE)).description == "fp32 on the GPU"
 
 
 KINDS = {

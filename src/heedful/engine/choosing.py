@@ -99,6 +99,8 @@ class Inference:
         if self._engine is not None:
             return f"{self._engine.precision} on the native engine"
         plain = "bf16" if self.precision == "bf16" else "fp32"
+        if next(self.model.parameters()).is_cuda:
+            return f"{plain} on the GPU"
         return f"{plain} on the plain path ({self._reason})"
 
     def ready(self, *, attention: bool = False) -> Any:
