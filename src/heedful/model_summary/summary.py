@@ -403,9 +403,12 @@ def _build_summary(
 
 
 def _memory_uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[MemoryUse]:
+    gradients = f"4 bytes * {trainable:,}"
+    if memory.get("gradients", 0) < FLOAT * trainable:
+        gradients = f"at the peak of an update; {gradients} after it, when the activations are freed"
     formulas = {
         "weights": f"4 bytes * {parameters:,}, and tables of positions",
-        "gradients": f"of {trainable:,} parameters, as far as they exist at the peak of an update",
+        "gradients": gradients,
         "optimizer": f"its state for {trainable:,} parameters",
         "activations": "kept for the backward pass",
         "loss": "logits and their gradients, and all other temporary tensors",

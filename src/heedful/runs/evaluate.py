@@ -58,7 +58,7 @@ def chosen_splits(
     if run.folder.card.is_file() and "imported" in run.folder.read_card():
         raise RequestError(
             "an imported run has no data sets; "
-            f"{as_options(run.task.info.data_forms)} (in Python, data=…) evaluates it on your data"
+            f"{as_options(run.task.info.data_forms)} evaluates it on your data (in Python, data=…)"
         )
     data = run.recipe.data.sets
     splits = {**data.test, "valid": data.valid, "train": data.train}
