@@ -3,6 +3,7 @@
 # make test   environment, lint, types; unit tests, laws, parity, and the command end to end (10 minutes)
 # make test-all  everything: all cases, larger amounts, fresh random examples, other instruction sets (hours)
 # make bench  speed and time to quality, compared with other libraries (hours; BENCH=--quick: minutes)
+# make pages  the generated pages of the documentation, after a change of settings, messages, options or claims
 # make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
@@ -10,7 +11,7 @@ BIN    := $(VENV)/bin
 # Byte code is always written, because rewriting the assertions of all tests is slow.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all check bench docs lint types format clean
+.PHONY: demo test test-all check bench docs pages lint types format clean
 
 # Reinstalled when the dependencies change. The constraints pin every version.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -30,11 +31,12 @@ demo: $(VENV)/installed
 	$(BIN)/heedful demo
 
 lint: $(VENV)/installed
-	$(BIN)/ruff check src tests bench docs/*.py
-	$(BIN)/ruff format --check src tests bench docs/*.py
+	$(BIN)/ruff check src tests bench docs/*.py docs/generate
+	$(BIN)/ruff format --check src tests bench docs/*.py docs/generate
 
 types: $(VENV)/installed
 	$(BIN)/mypy
+	$(BIN)/mypy docs/generate
 
 test: lint types
 	$(PYTEST) --durations=15
@@ -50,8 +52,8 @@ check: lint types
 	$(PYTEST) -x -m 'not slow' tests/unit
 
 format: $(VENV)/installed
-	$(BIN)/ruff format src tests bench docs/*.py
-	$(BIN)/ruff check --fix src tests bench docs/*.py
+	$(BIN)/ruff format src tests bench docs/*.py docs/generate
+	$(BIN)/ruff check --fix src tests bench docs/*.py docs/generate
 
 # Comparison with other libraries; writes tables to bench/results. Options: make bench BENCH=--quick
 BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes predicted alignments explain linear beside_other_work train_gpt2
@@ -70,6 +72,10 @@ build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css src/he
 docs: $(VENV)/docs-installed build/gallery-made
 	$(BIN)/mkdocs build --strict
 	@echo 'open site/index.html; with the search: $(BIN)/python -m http.server -d site'
+
+# Pages that follow from the source: settings, error messages, the command, the lectures.
+pages: $(VENV)/installed
+	set -e; for name in settings_pages error_pages command_page lectures_page; do $(BIN)/python docs/generate/$$name.py; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build/gallery build/gallery-made site

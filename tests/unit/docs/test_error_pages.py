@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from error_messages import PACKAGE, Message, Package, raises
+from error_pages import FILES, MARK, generated, page_of, pages, read_pages
 
 from heedful.errors import HeedfulError
-from heedful.runs.error_messages import PACKAGE, Message, Package, raises
-from heedful.runs.error_pages import FILES, MARK, generated, page_of, pages, read_pages
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 
@@ -36,8 +36,7 @@ OF_VALIDATION = {
 
 def test_the_pages_are_what_the_source_says():
     assert pages(WRITTEN) == WRITTEN, (
-        "docs/troubleshooting is not what the source says; make it anew:\n"
-        "    python -m heedful.runs.error_pages docs/troubleshooting"
+        "docs/troubleshooting is not what the source says; make it anew:\n    make pages"
     )
 
 

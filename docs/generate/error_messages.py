@@ -3,7 +3,7 @@
 A message is a template: the text of the `raise` statement with a word in braces for each value. Helpers that
 return an error (``raise missing_run(path)``) are followed, constants and variables with one value are filled
 in, and text that depends on a condition is in brackets. Errors that only pass on the text of another have no
-message of their own. `heedful.runs.error_pages` writes the messages as pages.
+message of their own. `error_pages` writes the messages as pages.
 """
 
 import ast
@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]
+import heedful
+
+PACKAGE = Path(heedful.__file__).parent
 
 # Functions whose result stands for their first argument in a message.
 _SHOWS = {

@@ -7,10 +7,7 @@ from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, PositiveInt
-
-from heedful.config import Config
-from heedful.runs.reading import read_recipe
-from heedful.runs.settings_pages import (
+from settings_pages import (
     SECTIONS,
     SHARED,
     Table,
@@ -23,6 +20,9 @@ from heedful.runs.settings_pages import (
     rows,
     tables,
 )
+
+from heedful.config import Config
+from heedful.runs.reading import read_recipe
 from heedful.tasks.registry import TASKS
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference" / "settings"
@@ -33,8 +33,7 @@ TASK_PAGES = {f"{name}.md" for name in TASKS}
 def test_the_pages_are_what_the_classes_say():
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
     assert found == PAGES, (
-        "docs/reference/settings is not what the classes say; make it anew:\n"
-        "    python -m heedful.runs.settings_pages docs/reference/settings"
+        "docs/reference/settings is not what the classes say; make it anew:\n    make pages"
     )
 
 

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from command_page import page, parameters
 from typer.testing import CliRunner
 
-from heedful.cli.command_page import page, parameters
 from heedful.cli.main import app
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "command.md"
@@ -20,8 +20,7 @@ def section(name):
 
 def test_the_page_is_what_the_declarations_say():
     assert PAGE.read_text(encoding="utf-8") == page(), (
-        "docs/reference/command.md is not what the command says; make it anew:\n"
-        "    python -m heedful.cli.command_page docs/reference/command.md"
+        "docs/reference/command.md is not what the command says; make it anew:\n    make pages"
     )
 
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from lectures_page import link, page, place_of, plain
 from made_up import made_up
 
 from heedful.lab.lectures import Correction, Entry, Index, Lecture, Place, corrections, read
-from heedful.lab.lectures_page import link, page, place_of, plain
 from heedful.lab.registry import experiments
 
 ROOT = Path(__file__).parents[3]
@@ -17,10 +17,7 @@ PAGE = FILE.read_text(encoding="utf-8")
 
 def test_the_page_is_what_the_index_and_the_lab_say():
     made = page(read(ROOT / "docs" / "teach" / "lectures.yaml"), corrections(), experiments())
-    assert made == PAGE, (
-        "docs/teach/lectures.md is stale; make it anew:\n"
-        "    python -m heedful.lab.lectures_page docs/teach/lectures.yaml > docs/teach/lectures.md"
-    )
+    assert made == PAGE, "docs/teach/lectures.md is stale; make it anew:\n    make pages"
 
 
 def test_files_that_the_page_names_are_there():

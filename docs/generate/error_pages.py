@@ -1,20 +1,19 @@
 """Generate the pages of `docs/troubleshooting`: every message of an error, by subject, with an anchor each.
 
 A page has hand-written explanations of the messages that users meet most, and below them the list of all
-messages, which is generated from the source code (`heedful.runs.error_messages`) by
+messages, which is generated from the source code (`error_messages`) by
 
-    python -m heedful.runs.error_pages docs/troubleshooting
+    make pages
 """
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.runs.error_messages import Message, Package
+from error_messages import Message, Package
 
-MARK = "<!-- Below: made by python -m heedful.runs.error_pages docs/troubleshooting -->\n"
+MARK = "<!-- Below: made by make pages -->\n"
 """The line of a page at which the generated part begins."""
 
 
@@ -122,4 +121,4 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(__file__).parents[1] / "troubleshooting")
