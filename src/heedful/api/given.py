@@ -64,6 +64,7 @@ def with_data(
         DataError: a file does not exist, or does not have the columns.
     """
     _check_sets(data)
+    data = _with_valid(data)
     if "train" not in data:
         raise RequestError(f"data: expected a key 'train', got {', '.join(map(repr, data)) or 'none'}")
     tree = as_one_layer(recipe)
@@ -89,6 +90,14 @@ def with_data(
     ]
 
 
+def _with_valid(data: DataLike) -> DataLike:
+    """Return data in which the set that other libraries call validation or dev is ``valid``."""
+    other = next((name for name in ("validation", "val", "dev") if name in data), None)
+    if other is None or "valid" in data:
+        return data
+    return {"valid" if name == other else name: rows for name, rows in data.items()}
+
+
 def hold_again(config: DataConfig, data: DataLike) -> list[HeldRows]:
     """Hold rows under the names that a saved recipe has for them.
 
@@ -96,6 +105,7 @@ def hold_again(config: DataConfig, data: DataLike) -> list[HeldRows]:
         RequestError: the recipe has no rows of this name that a program gave.
     """
     _check_sets(data)
+    data = _with_valid(data)
     names = {name.rpartition("-")[0]: name for name in _memory_names(config)}
     if unknown := [label for label in data if label not in names]:
         known = f"expected {', '.join(names)}" if names else "all its data are files"

@@ -6,7 +6,7 @@ from typing import SupportsIndex
 
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
-from heedful.errors import RequestError
+from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree
@@ -110,7 +110,8 @@ def refuse_options(names: Iterable[str], supported: Sequence[str], task: Task) -
     for name in names:
         if name in supported:
             continue
-        message = f"{name}: not supported for task {task.recipe.task.kind}"
+        hint = f"{nearest(name, supported)}; expected one of {', '.join(supported)}" if supported else ""
+        message = f"{name}: not supported for task {task.recipe.task.kind}{hint}"
         if task.recipe.decoding is not None:
             configs: dict[str, type[Config]] = {"sample": SampleConfig, "beam": BeamConfig}
             if kind := next((kind for kind, config in configs.items() if name in config.model_fields), None):

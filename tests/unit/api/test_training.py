@@ -233,6 +233,15 @@ def test_without_validation_rows_a_tenth_of_the_training_rows_is_used(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["validation", "dev"])
+def test_the_validation_set_may_have_the_name_of_other_libraries(name, tmp_path):
+    data = {"train": list(rows(60, 1)), name: list(rows(11, 2)), "test": list(rows(7, 3))}
+    run = train(tmp_path / "run", data, overrides={"training.max_updates": 3})
+    counts = {split: run.evaluate(split)["accuracy"].counts["examples"] for split in ("valid", "test")}
+    assert counts == {"valid": 11, "test": 7}
+
+
+@pytest.mark.slow
 def test_a_run_on_rows_is_resumed_with_the_rows(tmp_path):
     data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
     train(tmp_path / "run", data, overrides={"training.max_updates": 3})
