@@ -309,7 +309,7 @@ def _explain_failures(started: list[subprocess.Popen[bytes]], folder: Path) -> I
 def _require_alive(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
     """Raise `WorkError` if a process has ended; of several, name one that failed by itself."""
     for _, message in sorted(_ended_processes(started, folder), key=lambda failure: not failure[0]):
-        raise WorkError(f"{message}; continue with --resume") from None
+        raise WorkError(f"{message}; continue with --resume (in Python: heedful.resume)") from None
 
 
 def _ended_processes(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[bool, str]]:

@@ -146,7 +146,8 @@ class Training:
         distribution.barrier()
         if not resume and checkpoints.paths(self.run):
             raise RequestError(
-                f"{self.run}: already has checkpoints; resume it (--resume), or train into another folder"
+                f"{self.run}: already has checkpoints; resume it (--resume, or heedful.resume), or train "
+                "into another folder"
             )
         checkpoint, damaged = checkpoints.latest_intact(self.run)
         if checkpoint is not None:

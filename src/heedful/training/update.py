@@ -246,5 +246,5 @@ def _non_finite_error(
     return WorkError(
         f"update {update}: the {problem}; the update was not made, and its {len(samples)} samples were saved "
         f"to {path}. Inspect them, or set training.clip_norm or training.precision=fp32, or start a new run "
-        "(--resume keeps the schedule) with a lower learning rate or more warm-up"
+        "(--resume, or heedful.resume, keeps the schedule) with a lower learning rate or more warm-up"
     )

@@ -130,7 +130,8 @@ def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
 def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
     settings = recipe().model_copy(update={"schedule": ConstantConfig(peak=1e30)})
     with pytest.raises(
-        WorkError, match=r"start a new run \(--resume keeps the schedule\) with a lower learning"
+        WorkError,
+        match=r"start a new run \(--resume, or heedful.resume, keeps the schedule\) with a lower learning",
     ):
         train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
     with pytest.raises(
