@@ -6,10 +6,11 @@ install_import_hook(
     ["heedful.nn", "heedful.models", "heedful.objectives", "heedful.decoding"], "beartype.beartype"
 )
 
-from collections.abc import Callable, Mapping, Sequence  # noqa: E402
+from collections.abc import Callable, Iterator, Mapping, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
@@ -45,6 +46,15 @@ def amount(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """Return ``amount(bounded, full)``: the number of trials in `make test`, and with ``--full``."""
     full = request.config.getoption("--full")
     return lambda bounded, whole: whole if full else bounded
+
+
+@pytest.fixture(scope="module")
+def without_shape_checks() -> Iterator[None]:
+    """The tests of each part check shapes; where parts are run many times, it would be most of the time."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:

@@ -1,7 +1,6 @@
 import sys
 from pathlib import Path
 
-import jaxtyping
 import pytest
 
 from heedful.nn.attention import kernels
@@ -10,12 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `cases`
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _shapes_are_not_checked():
-    """The unit tests check shapes; here, where every part is run many times, it would be most of the time."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+def _shapes_are_not_checked(without_shape_checks):
+    pass
 
 
 @pytest.fixture

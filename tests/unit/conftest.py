@@ -1,4 +1,6 @@
-"""Tokenizers of a few short sentences, for tests of several packages."""
+"""Tokenizers of a few short sentences, for tests of several packages; where shapes are checked."""
+
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +27,13 @@ def pieces() -> Tokenizer:
 def octets() -> Tokenizer:
     """A tokenizer of bytes."""
     return train_tokenizer(ByteConfig(kind="byte"), iter(TEXT))
+
+
+CHECKED = ("nn", "models", "objectives", "decoding")
+"""Folders of tests in which the shapes of all tensors are checked; elsewhere it takes a third of the time."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _check_shapes(request: pytest.FixtureRequest) -> None:
+    if request.path.parent.relative_to(Path(__file__).parent).parts[:1] not in [(name,) for name in CHECKED]:
+        request.getfixturevalue("without_shape_checks")

@@ -448,7 +448,7 @@ def test_every_note_is_shown_by_some_model():
     assert set(_NOTES.values()) <= shown
 
 
-@pytest.mark.parametrize("n_heads", [1, 2, 16, 64])
+@pytest.mark.parametrize("n_heads", [1, 16])
 def test_split_heads_are_free(n_heads):
     one, many = (
         describe("transformer-base"),

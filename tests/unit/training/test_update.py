@@ -56,7 +56,7 @@ def test_an_update_is_the_rate_times_the_gradient_of_the_whole_loss(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(0, 22), min_size=1, max_size=11, unique=True), st.integers(2, 13))
 def test_accumulated_equals_one_large_step(tmp_path_factory, samples, accumulate):
     run = tmp_path_factory.mktemp("run")

@@ -148,6 +148,7 @@ def test_a_training_ends_once_its_reader_is_sure():
     assert found.accuracy > 0.9
 
 
+@pytest.mark.full
 def test_one_head_cannot_see_both_words_as_two_do():
     name, least = "heads-on-it", "weight of the word that is seen least"
     one, two = (value(name, f"{least}, {n}") for n in ("one head", "two heads"))

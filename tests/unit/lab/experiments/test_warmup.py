@@ -164,6 +164,7 @@ def test_a_training_that_diverges_counts_as_chance():
     assert warmup.Pair([lost], [learned]).gain == pytest.approx(math.log(warmup.TYPES) - 0.5)
 
 
+@pytest.mark.full
 def test_both_optimizers_need_a_warm_up_at_high_rates_and_after_the_sum_alone():
     name, most = "warm-up-and-optimizer", "most that warm-up takes off the loss at the end, "
     for kind in warmup.KINDS:
