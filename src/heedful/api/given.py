@@ -1,7 +1,7 @@
 """Arguments that a program gives in place of files: recipes and overrides as mappings, data as rows."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -22,7 +22,7 @@ from heedful.data.sources import (
     user_table,
 )
 from heedful.data.text import TsvSource
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, nearest
 from heedful.plugins import allow_part
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
 from heedful.recipes.schema import DataConfig
@@ -181,14 +181,30 @@ def _checked_naming(
     if not held:
         return {}
     label = "train" if "train" in held else next(iter(held))
-    known = {*fields[label]}
-    if columns and {*columns} <= known and not {*columns.values()} <= known:
-        turned = {name: column for column, name in columns.items()}
-        raise RequestError(
-            f"columns: data[{label!r}] has no column {next(iter({*columns.values()} - known))!r}; columns "
-            f"maps names of the task to names in the rows: {turned}"
-        )
+    _check_columns(label, fields[label], {*getattr(source, "columns", {})}, columns or {})
     return _naming(held[label], source, columns)
+
+
+def _check_columns(label: str, names: Collection[str], task: set[str], columns: Mapping[str, str]) -> None:
+    """Check that the rows have the columns that were named.
+
+    Args:
+        label: the data set, for messages.
+        names: the names in its rows.
+        task: names of columns of the task, as far as they are known.
+        columns: maps names of the task to names in the rows.
+
+    Raises:
+        RequestError: a name is not in the rows, or the names are the wrong way round.
+    """
+    missing = next((name for name in columns.values() if name not in names), None)
+    if missing is None:
+        return
+    message = f"columns: data[{label!r}] has no column {missing!r}{nearest(missing, names)}"
+    if {*columns} <= {*names} and {*columns.values()} <= task:
+        turned = {name: column for column, name in columns.items()}
+        raise RequestError(f"{message}; columns maps names of the task to names in the rows: {turned}")
+    raise RequestError(f"{message}; it has {', '.join(map(repr, names))}")
 
 
 def _naming(

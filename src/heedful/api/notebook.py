@@ -6,7 +6,7 @@ import time
 from importlib import import_module
 from typing import Any
 
-from heedful.html_tables import html_table
+from heedful.tables import html_table
 from heedful.training.callbacks import (
     Event,
     Saved,

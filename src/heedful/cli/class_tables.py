@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from heedful.cli.output import columns
+from heedful.tables import columns
 from heedful.typing import JsonMapping
 
 MOST_SCORES, MOST_COUNTS = 50, 12

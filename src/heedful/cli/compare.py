@@ -1,13 +1,12 @@
 """The command ``heedful compare``."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from heedful.cli.options import Json
-from heedful.cli.output import check_out, columns, json_result, log, result
+from heedful.cli.output import check_out, json_result, log, result
 from heedful.errors import RequestError, escaped
 from heedful.files import IMAGES
 
@@ -44,24 +43,10 @@ def compare(
     if as_json:
         json_result(comparison.to_dict())
         return
-    for line in _table_lines(comparison, plotted_metric):
+    for line in comparison.lines(plotted_metric):
         result(line)
     for note in comparison.notes:
         log(f"note: {note}")
-
-
-def _table_lines(comparison: "Comparison", metric: str | None) -> Iterator[str]:
-    """Yield the lines of three tables: results, settings that differ, learning curve."""
-    results, settings, curve = comparison.tables(metric)
-    yield from columns(results, right={1, 2, *range(4, len(results[0]))})
-    yield ""
-    if settings:
-        yield from columns(settings)
-    else:
-        yield "all settings are equal"
-    if curve:
-        yield ""
-        yield from columns(curve, right=set(range(len(curve[0]))))
 
 
 def _draw(comparison: "Comparison", metric: str | None, out: Path) -> None:

@@ -10,7 +10,7 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
@@ -72,17 +72,6 @@ def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
         raise RequestError(f"--out {out}: file name must end in {expected}")
     if not out.parent.is_dir():
         raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
-
-
-def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """Yield the rows as lines with aligned columns; columns in `right` are right-aligned."""
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
 
 
 def terminal_width() -> int:

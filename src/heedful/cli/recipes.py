@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import typer
 
 from heedful.cli.options import Json, complete_recipe
-from heedful.cli.output import columns, json_result, log, result
+from heedful.cli.output import json_result, log, result
+from heedful.tables import columns
 from heedful.typing import JsonMapping, JsonObject
 
 UNKNOWN = "–"

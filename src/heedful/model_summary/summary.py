@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.html_tables import html_table
 from heedful.memory import machine_memory, memory_errors_as
 from heedful.model_summary.described_model import (
     DescribedModel,
@@ -41,6 +40,7 @@ from heedful.model_summary.text import COLUMNS, as_text, cells
 from heedful.models.base import Model
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
+from heedful.tables import html_table
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:

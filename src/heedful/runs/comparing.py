@@ -6,16 +6,16 @@ in progress can be compared too.
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from heedful.artifacts.run_folder import RunFolder, read_text
+from heedful.artifacts.run_folder import RunFolder, read_json, read_text
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.files import parse_json, sha256
-from heedful.html_tables import html_table
 from heedful.runs.reading import saved_tree
+from heedful.tables import columns, html_table
 from heedful.typing import JsonMapping, JsonObject
 
 OUTSIDE = ("description", "expected", "root")
@@ -61,6 +61,7 @@ class TrainedRun:
         curve: its validations.
         settings: settings of the merged recipe by dotted keys.
         tokenizers: hashes of the tokenizer files.
+        validation_rows: hash of the validation data; None: they were not read yet.
     """
 
     name: str
@@ -73,6 +74,7 @@ class TrainedRun:
     curve: Sequence[Validation]
     settings: JsonMapping
     tokenizers: Sequence[str]
+    validation_rows: str | None = None
 
     @property
     def reached(self) -> Validation | None:
@@ -80,7 +82,7 @@ class TrainedRun:
         return None if self.best is None else self.curve[self.best]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A comparison of runs.
 
@@ -121,7 +123,8 @@ class Comparison:
         runs = []
         for i, run in enumerate(self.runs):
             record = asdict(run)
-            del record["settings"], record["tokenizers"]  # the former is written last
+            for key in ("settings", "tokenizers", "validation_rows"):  # the former is written last
+                del record[key]
             record["settings"] = {
                 key: None if values[i] is ABSENT else values[i] for key, values in self.differences.items()
             }
@@ -142,6 +145,25 @@ class Comparison:
             [("setting", *names), *settings] if settings else [],
             [] if metric is None else _curve_rows(self.runs, metric),
         )
+
+    def __repr__(self) -> str:
+        """Name the runs."""
+        return f"<heedful.Comparison of {', '.join(run.name for run in self.runs)}>"
+
+    def lines(self, metric: str | None = None) -> Iterator[str]:
+        """Yield the `tables` as lines of text."""
+        results, settings, curve = self.tables(metric)
+        yield from columns(results, right={1, 2, *range(4, len(results[0]))})
+        yield ""
+        yield from columns(settings) if settings else ["all settings are equal"]
+        if curve:
+            yield ""
+            yield from columns(curve, right=set(range(len(curve[0]))))
+
+    def __str__(self) -> str:
+        """Return the tables, the curve of the metric that selects checkpoints, and the notes."""
+        metric = self.shared_metric() if self.metrics() else None
+        return "\n".join([*self.lines(metric), *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         """Show the tables in a notebook."""
@@ -227,6 +249,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def _trained_run(path: Path, name: str) -> TrainedRun:
     folder = RunFolder(path)
     settings = flattened({key: value for key, value in saved_tree(path).data.items() if key not in OUTSIDE})
+    for key in [key for key, value in settings.items() if key.endswith(".kind") and value == "memory"]:
+        del settings[f"{key.removesuffix('kind')}name"]  # another one each time
+    report = read_json(folder.data_report) if folder.data_report.exists() else {}
     curve: list[Validation] = []
     best, updates, seconds, stop_reason = None, 0, 0.0, None
     for event in _events(folder.metrics):
@@ -249,6 +274,7 @@ def _trained_run(path: Path, name: str) -> TrainedRun:
         curve,
         settings,
         [sha256(file) for file in sorted(path.glob("*.tokenizer.json"))],
+        report.get("valid", {}).get("sha256"),
     )
 
 
@@ -274,18 +300,21 @@ def flattened(tree: JsonMapping, prefix: str = "") -> JsonObject:
     return flat
 
 
-def _validation_data(settings: JsonMapping) -> str:
-    """Return the settings that determine the validation data."""
-    has_split = "data.split.valid" in settings
+def _validation_data(run: TrainedRun) -> str:
+    """Return the hash of the validation data, or the settings that determine them."""
+    if run.validation_rows is not None:
+        return run.validation_rows
+    has_split = "data.split.valid" in run.settings
     prefixes = ("data.train.", "data.split.valid") if has_split else ("data.valid.",)
-    return json.dumps({key: settings[key] for key in settings if key.startswith(prefixes)}, default=str)
+    settings = {key: value for key, value in run.settings.items() if key.startswith(prefixes)}
+    return json.dumps(settings, default=str)
 
 
 def _notes(runs: Sequence[TrainedRun]) -> list[str]:
     notes = []
     if len({run.task for run in runs}) > 1:
         notes.append("the runs have different tasks: their figures are of different things")
-    if len({_validation_data(run.settings) for run in runs}) > 1:
+    if len({_validation_data(run) for run in runs}) > 1:
         notes.append("the runs were validated on different data")
     if len({tuple(run.tokenizers) for run in runs}) > 1 and any(
         PER_TOKEN & set(validation.metrics) for run in runs for validation in run.curve

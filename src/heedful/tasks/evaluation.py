@@ -13,8 +13,8 @@ from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, nearest
-from heedful.html_tables import html_table
 from heedful.recipes.schema import EvaluationConfig, Recipe
+from heedful.tables import html_table
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.training import distribution

@@ -215,6 +215,18 @@ def test_a_file_without_the_columns_is_refused_with_the_argument_that_names_them
         heedful.train("my-own-labels", tmp_path / "run", data={"train": path})
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": "text", "label": "topic"}, r"no column 'topic'; it has 'text', 'label'"),
+        ({"text": "txt"}, r"no column 'txt' \(did you mean 'text'\?\); it has 'text', 'label'"),
+    ],
+)
+def test_a_misspelt_column_names_those_of_the_rows(columns, message, tmp_path):
+    with pytest.raises(RequestError, match=rf"^columns: data\['train'\] has {message}$"):
+        train(tmp_path / "run", {"train": list(rows(5))}, columns=columns)
+
+
 def test_rows_are_freed_with_what_holds_them(tmp_path):
     held = HeldRows([{"text": "a"}], "train")
     source = MemorySource(name=held.name)

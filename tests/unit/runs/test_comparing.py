@@ -110,6 +110,34 @@ def test_validation_data_of_a_split_are_those_of_the_training_source(make):
         assert "validated on different data" in note
 
 
+def test_equal_rows_are_the_same_validation_data_whatever_their_source(make):
+    folders = [make(name, valid=f"x, name: valid-{name}") for name in "abc"]
+    for folder, rows in zip(folders, ("1f", "1f", "2e"), strict=True):
+        text = (folder / "recipe.yaml").read_text().replace("kind: tsv", "kind: memory")
+        (folder / "recipe.yaml").write_text(text)
+        (folder / "data.json").write_text(json.dumps({"version": 1, "valid": {"sha256": rows}}))
+    same = compare(folders[:2])
+    assert (same.notes, same.differences) == ([], {})
+    (note,) = compare(folders[1:]).notes
+    assert "validated on different data" in note
+
+
+def test_it_is_printed_as_tables_and_notes(make):
+    lines = str(compare([make("a"), make("b", valid="w.tsv")])).splitlines()
+    assert lines[0].split() == [
+        "run",
+        "updates",
+        "minutes",
+        "stopped",
+        "by",
+        "best",
+        "at",
+        "loss",
+        "accuracy",
+    ]
+    assert lines[-1] == "note: the runs were validated on different data"
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [({"valid": "w.tsv"}, "validated on different data"), ({"vocabulary": "abc"}, "tokenizers differ")],
