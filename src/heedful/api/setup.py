@@ -17,7 +17,7 @@ from heedful.data.memory import HeldRows
 from heedful.models.base import Model
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
-from heedful.runs.resuming import locked_run, with_fixed_processes
+from heedful.runs.resuming import locked_run, remove_run, with_fixed_processes
 from heedful.runs.train import prepare_training, seal
 from heedful.tasks.base import PreparedData, Task
 from heedful.training.model_with_loss import ModelWithLoss
@@ -115,6 +115,7 @@ def prepare(
     overrides: Settings | None = None,
     data: DataLike | None = None,
     columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     plugins: Sequence[str] = (),
     progress: bool = True,
@@ -140,6 +141,7 @@ def prepare(
         overrides: see there.
         data: see there.
         columns: see there.
+        overwrite: see there.
         device: see there.
         plugins: see there.
         progress: see there.
@@ -152,6 +154,8 @@ def prepare(
     log = show if progress else ignore
     settings, held = read(recipe, overrides, data, columns, log)
     folder, torch_device = RunFolder(out), choose_device(device)
+    if overwrite:
+        remove_run(folder)
     with locked_run(folder, resume=False), emptied_on_failure(folder.path):
         settings, prepared, module, planned = prepare_training(
             settings, folder, torch_device, resume=False, log=log

@@ -58,6 +58,7 @@ def train(
     data: DataLike | None = None,
     columns: Mapping[str, str] | None = None,
     callbacks: Sequence[Callback] = (),
+    overwrite: bool = False,
     device: str = "auto",
     plugins: Sequence[str] = (),
     tensorboard: bool = False,
@@ -80,6 +81,7 @@ def train(
             recipe does not name its columns, give all.
         callbacks: functions of an event (`heedful.training.callbacks`: ``Started``, ``Updated``,
             ``Validated``, ``Saved``, ``Stopped``). One that returns True stops the training after the update.
+        overwrite: whether to remove the run that the folder holds.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         plugins: packages from which classes in the recipe may be imported.
         tensorboard: whether to write TensorBoard's event files.
@@ -97,7 +99,13 @@ def train(
         out = Path("runs") / Path(recipe).stem
     settings, held = read(recipe, overrides, data, columns, show if progress else ignore)
     train_into(
-        settings, Path(out), device=device, callbacks=callbacks, tensorboard=tensorboard, progress=progress
+        settings,
+        Path(out),
+        overwrite=overwrite,
+        device=device,
+        callbacks=callbacks,
+        tensorboard=tensorboard,
+        progress=progress,
     )
     return loaded(Path(out), device, held)
 
@@ -168,6 +176,7 @@ def train_into(
     out: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     device: str = "auto",
     callbacks: Sequence[Callback] = (),
     tensorboard: bool = False,
@@ -193,7 +202,9 @@ def train_into(
             *callbacks,
         ]
 
-    return train_run(recipe, out, resume=resume, device=device, callbacks=own_callbacks, log=log)
+    return train_run(
+        recipe, out, resume=resume, overwrite=overwrite, device=device, callbacks=own_callbacks, log=log
+    )
 
 
 def loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:

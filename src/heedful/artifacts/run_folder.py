@@ -357,9 +357,14 @@ def emptied_on_failure(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):
-            for path in folder.iterdir():
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+            empty(folder)
         raise
+
+
+def empty(folder: Path) -> None:
+    """Remove all that a folder contains."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

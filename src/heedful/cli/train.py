@@ -41,6 +41,7 @@ def train(
     resume: bool = typer.Option(
         False, "--resume", help="Resume from the latest checkpoint; bit-identical on the same CPU."
     ),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Remove the run that the folder holds."),
     device: Device = "auto",
     print_recipe: bool = typer.Option(False, "--print", help="Print the merged recipe and exit."),
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard event files."),
@@ -54,6 +55,8 @@ def train(
 
     if print_recipe and as_json:
         raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
+    if resume and overwrite:
+        raise RequestError("--overwrite: not supported with --resume, which continues the run; remove one")
     if resume and Path(recipe).is_dir():
         if out is not None and out.resolve() != Path(recipe).resolve():
             raise RequestError(
@@ -79,17 +82,38 @@ def train(
     if print_recipe:
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
-    train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
+    train_into(
+        folder,
+        settings,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        tensorboard=tensorboard,
+        as_json=as_json,
+    )
 
 
 def train_into(
-    folder: Path, recipe: "Recipe", *, resume: bool, device: str, tensorboard: bool, as_json: bool
+    folder: Path,
+    recipe: "Recipe",
+    *,
+    resume: bool,
+    overwrite: bool = False,
+    device: str,
+    tensorboard: bool,
+    as_json: bool,
 ) -> None:
     """Train with progress display, then report the result and follow-up commands."""
     from heedful.api import training
 
     trained = training.train_into(
-        recipe, folder, resume=resume, device=device, tensorboard=tensorboard, log=log
+        recipe,
+        folder,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        tensorboard=tensorboard,
+        log=log,
     )
     was_stopped = trained.result.stop_reason == "signal"
     try:

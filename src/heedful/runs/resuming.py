@@ -7,7 +7,15 @@ from typing import Literal
 import torch
 
 from heedful.artifacts.environment import environment
-from heedful.artifacts.run_folder import FORMAT, RunFolder, locked, write_card, write_json, write_text
+from heedful.artifacts.run_folder import (
+    FORMAT,
+    RunFolder,
+    empty,
+    locked,
+    write_card,
+    write_json,
+    write_text,
+)
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.recipes.schema import Recipe
@@ -55,14 +63,25 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
         yield
 
 
+def remove_run(folder: RunFolder) -> None:
+    """Empty the folder of a run; a folder without a recipe stays as it is.
+
+    Raises:
+        RequestError: another process writes to the run.
+    """
+    if folder.recipe.exists():
+        with locked(folder.path):
+            empty(folder.path)
+
+
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:
     """Refuse the folder of a training that ended before its first checkpoint."""
     if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
         with locked(folder.path):  # another message if a process trains there
             raise RequestError(
-                f"{folder.path}: contains a training that ended before its first checkpoint; delete the "
-                "folder, choose another with --out (in Python: out=…), or start it again with --resume "
-                "(heedful.resume)"
+                f"{folder.path}: contains a training that ended before its first checkpoint; replace it "
+                "with --overwrite (in Python: overwrite=True), choose another folder with --out (out=…), or "
+                "start it again with --resume (heedful.resume)"
             )
 
 
@@ -72,7 +91,8 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
     if folder.recipe.exists():
         raise RequestError(
             f"{folder.path}: already contains a run; continue it with --resume (in Python: "
-            "heedful.resume), or choose another folder with --out (out=…)"
+            "heedful.resume), choose another folder with --out (out=…), or replace it with --overwrite "
+            "(overwrite=True)"
         )
     # Ignore what a process leaves that is killed at its start.
     files = folder.path.iterdir() if folder.path.exists() else ()

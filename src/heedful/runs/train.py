@@ -31,7 +31,7 @@ from heedful.runs.memory_budget import (
     too_wide,
 )
 from heedful.runs.prepare import prepare
-from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
+from heedful.runs.resuming import begin_folder, finished_result, locked_run, remove_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.pretrained import frozen_tables
@@ -63,6 +63,7 @@ def train_run(
     out: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     device: str = "auto",
     callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
     log: Log = lambda line: None,
@@ -74,6 +75,7 @@ def train_run(
         out: the run's folder; must not hold a run, unless it is resumed.
         resume: continue from the newest intact checkpoint in ``out``, on the same CPU bit for bit; a finished
             run is left as it is.
+        overwrite: whether to remove the run that the folder holds.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         callbacks: returns the callbacks of the training; called once the folder exists.
         log: called with lines about the preparation.
@@ -87,6 +89,8 @@ def train_run(
         folder = RunFolder(out)
         log_once = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
+            if overwrite:
+                remove_run(folder)
             stack.enter_context(locked_run(folder, resume))
         previous_result = finished_result(folder, recipe) if resume else None
         if previous_result is not None:

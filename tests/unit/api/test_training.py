@@ -227,6 +227,26 @@ def test_a_misspelt_column_names_those_of_the_rows(columns, message, tmp_path):
         train(tmp_path / "run", {"train": list(rows(5))}, columns=columns)
 
 
+@pytest.mark.slow
+def test_a_run_is_replaced_only_if_asked(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    train(tmp_path / "run", data, overrides={"training.max_updates": 3})
+    (tmp_path / "run" / "mine.txt").write_text("kept")
+    with pytest.raises(RequestError, match=r"or replace it with --overwrite \(overwrite=True\)$"):
+        train(tmp_path / "run", data)
+    assert (tmp_path / "run" / "mine.txt").exists()
+    run = train(tmp_path / "run", data, overrides={"training.max_updates": 2}, overwrite=True)
+    assert run.folder.read_card()["updates"] == 2
+    assert not (tmp_path / "run" / "mine.txt").exists()
+
+
+def test_a_folder_that_is_no_run_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.txt").write_text("kept")
+    with pytest.raises(RequestError, match="is not empty"):
+        train(tmp_path, {"train": list(rows(60, 1))}, overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "kept"
+
+
 def test_rows_are_freed_with_what_holds_them(tmp_path):
     held = HeldRows([{"text": "a"}], "train")
     source = MemorySource(name=held.name)

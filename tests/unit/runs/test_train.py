@@ -134,9 +134,7 @@ def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
         match=r"start a new run \(--resume, or heedful.resume, keeps the schedule\) with a lower learning",
     ):
         train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
-    with pytest.raises(
-        RequestError, match="ended before its first checkpoint; delete the folder, choose another"
-    ):
+    with pytest.raises(RequestError, match="ended before its first checkpoint; replace it with --overwrite"):
         train_run(recipe(), corpus / "run", device="cpu")
     with (
         locked(corpus / "run"),
