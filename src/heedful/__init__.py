@@ -1,5 +1,6 @@
 """heedful: train, run and explain Transformers on your own machine."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from heedful.tasks.evaluation import Evaluation as Evaluation
     from heedful.tasks.prediction import Prediction as Prediction
     from heedful.training import callbacks as events
+
+# Hide messages for developers of PyTorch, which reads this when it is imported.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 __version__ = "0.1.0"
 

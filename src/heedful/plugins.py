@@ -77,9 +77,13 @@ def part(definition: PartT) -> PartT:
     loaded, in another notebook for example.
 
     Examples:
+        >>> from heedful.nn.attention.scores import ScoreFunction
         >>> @heedful.part
-        ... class Cosine(torch.nn.Module): ...
-        >>> heedful.train(recipe, overrides={"model.layer.mixer.score": Cosine})
+        ... class NegativeDistance(ScoreFunction):
+        ...     def forward(self, queries, keys):
+        ...         return -torch.cdist(queries, keys)
+        >>> changes = {"model.layer.mixer.score": NegativeDistance}
+        >>> run = heedful.train("phrasebook-ta", "runs/distance", overrides=changes)
 
     Raises:
         RequestError: if it is not at the top of a module.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -91,9 +92,17 @@ def with_data(
 
 
 def _with_valid(data: DataLike) -> DataLike:
-    """Return data in which the set that other libraries call validation or dev is ``valid``."""
+    """Return data in which the set that other libraries call validation or dev is ``valid``.
+
+    Raises:
+        RequestError: there is none, but a name that is almost the same.
+    """
+    if "valid" in data:
+        return data
     other = next((name for name in ("validation", "val", "dev") if name in data), None)
-    if other is None or "valid" in data:
+    if other is None:
+        if misspelt := [name for name in data if get_close_matches(name, ["valid"], cutoff=0.75)]:
+            raise RequestError(f"data: {misspelt[0]!r} would be a test set; the validation set is 'valid'")
         return data
     return {"valid" if name == other else name: rows for name, rows in data.items()}
 

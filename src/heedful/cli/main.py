@@ -126,7 +126,6 @@ def main() -> NoReturn:
     _stop_cleanly()
     warnings.showwarning = _warn  # type: ignore[assignment]
     keep_freed_memory()
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hide messages for PyTorch developers
     gc.set_threshold(GARBAGE)
     open_streams()
     status = _status_of(lambda: _run(sys.argv[1:]))

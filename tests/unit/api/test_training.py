@@ -240,6 +240,12 @@ def test_a_run_is_replaced_only_if_asked(tmp_path):
     assert not (tmp_path / "run" / "mine.txt").exists()
 
 
+def test_a_misspelt_validation_set_is_no_test_set(tmp_path):
+    data = {"train": list(rows(60, 1)), "vaild": list(rows(11, 2))}
+    with pytest.raises(RequestError, match=r"^data: 'vaild' would be a test set; .* is 'valid'$"):
+        train(tmp_path / "run", data)
+
+
 def test_a_folder_that_is_no_run_is_not_emptied(tmp_path):
     (tmp_path / "thesis.txt").write_text("kept")
     with pytest.raises(RequestError, match="is not empty"):
