@@ -26,7 +26,7 @@ from heedful.recipes.schema import Recipe
 from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, fitting_entry, without_sizes
 from heedful.recipes.trees import OVERRIDES, Part, Presets, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
-from heedful.recipes.yaml import read_yaml
+from heedful.recipes.yaml import read_yaml, show
 from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TASKS, any_task, task_class, task_for
@@ -161,7 +161,8 @@ def read_recipe(
     validated, tree = _read(recipe, overrides, chosen)
     _check_other_entries(recipe, [number for number in range(len(entries)) if number != chosen])
     if amount is not None and chosen is not None:
-        log(f"{entries[chosen].mark}: settings for {_amount_text(amount, entries[chosen].limits)}")
+        limits, settings = entries[chosen].limits, entries[chosen].settings
+        log(f"{settings.mark}: settings for {_amount_text(amount, limits)}: {show(settings.data)}")
     return validated, tree
 
 
