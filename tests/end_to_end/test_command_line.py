@@ -9,7 +9,8 @@ from heedful.cli.main import app
 
 VERBS = {
     "train": {
-        "recipe", "overrides", "--out", "--resume", "--device", "--print", "--tensorboard", "--json",
+        "recipe", "overrides", "--out", "--overwrite",
+        "--resume", "--device", "--print", "--tensorboard", "--json",
     },
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
