@@ -39,8 +39,10 @@ def allow_plugins(packages: Iterable[str]) -> None:
     """Allow imports from these packages, in this process and those that it starts from now on.
 
     Raises:
-        RequestError: if a name is not that of a package.
+        RequestError: if they are one text, or a name is not that of a package.
     """
+    if isinstance(packages, str):
+        raise RequestError(f"plugins: expected a list of packages, got a text; write plugins=[{packages!r}]")
     for package in packages:
         if not all(part.isidentifier() for part in package.split(".")):
             raise RequestError(f"plugin {package}: expected the name of a Python package or module")

@@ -275,7 +275,10 @@ def test_what_cannot_be_scored_is_refused(run, tmp_path):
         evaluate(run, "empty", nothing)
     with pytest.raises(RequestError, match="stride 14: is longer than the model's context of 13 tokens"):
         evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(stride=14))
-    with pytest.raises(RequestError, match="has no test set; use --split valid, or --text FILE"):
+    with pytest.raises(
+        RequestError,
+        match=r"has no test set; give split=\"valid\" or data=… \(.*--split valid, or --text FILE",
+    ):
         chosen_splits(run, "test", None)
 
 
