@@ -7,6 +7,7 @@ from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.recipes.suggestions import Section, unknown_key
 from heedful.recipes.trees import Tree
+from heedful.tasks.registry import TASKS, task_class
 
 
 def check_overrides(overrides: object) -> None:
@@ -75,7 +76,9 @@ def refuse_argument(name: str, recipe: Tree) -> None:
     if name in Recipe.model_fields:
         hint = ""
     else:
-        schema = Section((), Recipe)
+        kind = recipe.find(("task", "kind"))
+        task = "" if kind is None else str(kind.data)
+        schema = Section((), task_class(task).Recipe if task in [*TASKS] else Recipe)
         hint = (
             unknown_key(name, schema, schema, recipe).removeprefix("unknown key").partition("; the keys")[0]
         )

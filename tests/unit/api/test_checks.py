@@ -75,6 +75,11 @@ def test_plugins_are_a_list(tmp_path):
     [
         ("max_updates", r"max_updates: train has no such argument \(did you mean 'training.max_updates'\?\)"),
         ("epochs", "epochs: train has no such argument; use training.max_epochs"),
+        ("n_layers", r"n_layers: train has no such argument \(did you mean 'model.n_layers'\?\)"),
+        (
+            "output_dir",
+            "output_dir: train has no such argument; use the option --out of .*, or out=… in Python",
+        ),
         (
             "training",
             'training: train has no such argument; settings of the recipe are given as overrides={"',
