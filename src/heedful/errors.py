@@ -47,5 +47,7 @@ def escaped(text: str) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of ``names``, or an empty string."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    known = list(names)
+    same = [known_name for known_name in known if known_name.casefold() == name.casefold()]
+    close = same or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from types import FunctionType
@@ -39,8 +39,10 @@ def allow_plugins(packages: Iterable[str]) -> None:
     """Allow imports from these packages, in this process and those that it starts from now on.
 
     Raises:
-        RequestError: if a name is not that of a package.
+        RequestError: if they are one text, or a name is not that of a package.
     """
+    if isinstance(packages, str):
+        raise RequestError(f"plugins: expected a list of packages, got a text; write plugins=[{packages!r}]")
     for package in packages:
         if not all(part.isidentifier() for part in package.split(".")):
             raise RequestError(f"plugin {package}: expected the name of a Python package or module")
@@ -158,15 +160,28 @@ def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Param
 
 
 def build_reference(reference: str, settings: Mapping[str, object], sizes: Mapping[str, object]) -> object:
-    """Call a class or function with the settings of a recipe, and with the sizes that its parameters name."""
+    """Call a class or function with the settings of a recipe, and with the sizes that its parameters name.
+
+    Raises:
+        ValueError: it is a module whose constructor does not call that of its base class.
+    """
     target = load_reference(reference)
     needed_sizes = {
         name: value for name, value in sizes.items() if name in inspect.signature(target).parameters
     }
-    return target(**needed_sizes, **settings)
+    not_called = f"{reference}: __init__ must begin with super().__init__()"
+    try:
+        built = target(**needed_sizes, **settings)
+    except AttributeError as error:
+        if ".__init__() call" not in str(error):  # torch: cannot assign module before Module.__init__() call
+            raise
+        raise ValueError(not_called) from None
+    if hasattr(built, "register_module") and "_modules" not in vars(built):  # without importing torch
+        raise ValueError(not_called)
+    return built
 
 
-def check_settings(reference: str, settings: Iterable[str], sizes: Iterable[str]) -> None:
+def check_settings(reference: str, settings: Iterable[str], sizes: Collection[str]) -> None:
     """Check that the keys of a recipe are parameters of a class or function, and that none is missing.
 
     Raises:
@@ -181,4 +196,5 @@ def check_settings(reference: str, settings: Iterable[str], sizes: Iterable[str]
             raise ValueError(f"{reference} has no setting {key!r}{nearest(key, parameters) or available}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in given_settings:
-            raise ValueError(f"{reference} requires the setting {name!r}")
+            passed = f"; the sizes that are passed by name are {', '.join(sizes)}" if sizes else ""
+            raise ValueError(f"{reference} requires the setting {name!r}{passed}")

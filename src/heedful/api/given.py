@@ -1,14 +1,10 @@
 """Arguments that a program gives in place of files: recipes and overrides as mappings, data as rows."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import FunctionType
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from heedful.config import Config
 from heedful.data.lines import find
@@ -24,14 +20,12 @@ from heedful.data.sources import (
 )
 from heedful.data.text import TsvSource
 from heedful.errors import DataError, RequestError, nearest
-from heedful.plugins import allow_part
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
 from heedful.recipes.schema import DataConfig
-from heedful.recipes.trees import Mark, Tree, dotted
+from heedful.recipes.settings import Settings as Settings
+from heedful.recipes.settings import plain
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.required_files import source_from
-
-Settings: TypeAlias = Mapping[str, Any]
-"""Settings of a recipe: plain values, paths, and classes in place of their import paths."""
 
 DataLike: TypeAlias = Mapping[str, RowsLike]
 """Rows, or the path of a table, by the name of the set: ``train``, ``valid``, and any test sets."""
@@ -46,13 +40,13 @@ VALID_SHARE = 0.1
 def recipe_input(recipe: "str | Path | Settings") -> RecipeInput:
     """Return a recipe as the functions of `heedful.recipes` take it."""
     if isinstance(recipe, Mapping):
-        return Tree.of(_plain(recipe, "recipe"), Mark("recipe"))
+        return Tree.of(plain(recipe, "recipe"), Mark("recipe"))
     return recipe
 
 
 def overrides_layer(overrides: Settings | None) -> Tree:
     """Return overrides as one layer; keys are dotted or nested."""
-    return overrides_of(_plain(overrides or {}, "overrides"))
+    return overrides_of(plain(overrides or {}, "overrides"))
 
 
 def with_data(
@@ -245,33 +239,3 @@ def _memory_names(source: object) -> Iterator[str]:
     elif isinstance(source, Config):
         for field in type(source).model_fields:
             yield from _memory_names(getattr(source, field))
-
-
-def _plain(settings: Settings, name: str) -> Any:
-    """Return settings with plain values only.
-
-    Raises:
-        RequestError: a value cannot be written in a recipe.
-    """
-
-    def convert(value: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): convert(item, (*path, str(key))) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [convert(item, (*path, str(number))) for number, item in enumerate(value)]
-        if isinstance(value, Path):
-            return str(value)
-        if isinstance(value, np.generic):
-            return value.item()
-        if isinstance(value, type | FunctionType):
-            return allow_part(value)
-        try:
-            json.dumps(value)
-        except TypeError:
-            raise RequestError(
-                f"{name}: {dotted(path)}: a recipe cannot have a value of type {type(value).__name__}; for a "
-                "part of your own, give the class, and for rows data={…}"
-            ) from None
-        return value
-
-    return convert(settings, ())

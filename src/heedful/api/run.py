@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from heedful.api.checks import check_columns, check_split
 from heedful.api.given import rows_source
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
@@ -142,6 +143,8 @@ class Run(runs.Run):
             RequestError: there is no such data set, or several test sets; or an option is not supported.
             DataError: there is nothing to score.
         """
+        check_split(split)
+        check_columns(columns)
         held = None
         paths = _paths_in(data)
         if data is None and columns is not None:

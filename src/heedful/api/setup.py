@@ -13,7 +13,8 @@ from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
 from heedful.data.batch import Batch
-from heedful.data.memory import HeldRows
+from heedful.data.memory import HeldRows, type_name
+from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
@@ -77,7 +78,16 @@ class Setup:
         return self.loss_and_terms(batch)[0]
 
     def loss_and_terms(self, batch: Batch) -> tuple[Tensor, list[Term]]:
-        """Return the loss of a batch, and the terms of which it is the weighted sum."""
+        """Return the loss of a batch, and the terms of which it is the weighted sum.
+
+        Raises:
+            RequestError: it is not a batch.
+        """
+        if not isinstance(batch, Batch):
+            raise RequestError(
+                f"batch: expected a heedful.data.batch.Batch, got {type_name(batch)}; setup.batches() yields "
+                "batches"
+            )
         return self.module(batch, self.module.counts(batch))
 
     def validate(self) -> dict[str, float]:

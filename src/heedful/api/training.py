@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
+from heedful.api.checks import check_callbacks, check_columns, check_overrides, refuse_argument
 from heedful.api.given import (
     DataLike,
     Settings,
@@ -63,6 +64,7 @@ def train(
     plugins: Sequence[str] = (),
     tensorboard: bool = False,
     progress: bool = True,
+    **unknown: Never,
 ) -> Run:
     """Train a recipe into a run, and load the run.
 
@@ -86,6 +88,7 @@ def train(
         plugins: packages from which classes in the recipe may be imported.
         tensorboard: whether to write TensorBoard's event files.
         progress: whether to show progress: lines on standard error, or, in a notebook, a bar and a table.
+        **unknown: none; settings of the recipe, such as ``max_updates``, are overrides.
 
     Raises:
         RequestError: the recipe is invalid (the message lists every problem), or the folder has a run.
@@ -93,6 +96,9 @@ def train(
         WorkError: training failed, for example because the loss is NaN.
     """
     allow_plugins(plugins)
+    check_callbacks(callbacks)
+    for name in unknown:
+        refuse_argument(name, as_one_layer(recipe_input(recipe)))
     if out is None:
         if isinstance(recipe, Mapping):
             raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
@@ -140,6 +146,8 @@ def resume(
         DamagedError: all checkpoints are damaged.
     """
     allow_plugins(plugins)
+    check_callbacks(callbacks)
+    check_overrides(overrides)
     folder = RunFolder(run)
     settings = saved_recipe(folder, overrides_layer(overrides))
     held = hold_again(settings.data, data or {})
@@ -163,6 +171,8 @@ def read(
     log: Log,
 ) -> tuple[Recipe, list[HeldRows]]:
     """Return the validated recipe of a training, and the rows that must be held while it is used."""
+    check_overrides(overrides)
+    check_columns(columns)
     source, held = recipe_input(recipe), list[HeldRows]()
     if data is not None:
         source, held = with_data(source, data, columns)

@@ -91,6 +91,7 @@ def _summary(
     """Describe a model at a length, a source length and tokens per batch; with a device, also time it."""
     from heedful.model_summary import summary
     from heedful.model_summary.described_model import Extent
+    from heedful.recipes.resolve import overrides_tree
 
     if device is not None:
         return summary.timed(what, Extent(*sizes), overrides, device=device, log=log)
@@ -101,7 +102,7 @@ def _summary(
         source_length=source_length,
         tokens=batch,
         available=available,
-        overrides=overrides,
+        overrides=overrides_tree(overrides),
     )
 
 

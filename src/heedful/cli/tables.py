@@ -4,7 +4,7 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -152,7 +152,9 @@ class TableWriter(ExitStack):
         Raises:
             RequestError: the input has a field with the name of a column of predictions.
         """
-        probabilities = prediction.label_probabilities()
+        probabilities: dict[str, float] = {}
+        with suppress(RequestError):  # a task without labels
+            probabilities = prediction.label_probabilities()
         predicted: JsonObject = {PREDICTION: prediction.text}
         predicted |= {f"p({label})": probability for label, probability in probabilities.items()}
         self._own_names |= dict.fromkeys(own)

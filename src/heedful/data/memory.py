@@ -108,7 +108,10 @@ def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
     for column, name in (columns or {name: name for name in row}).items():
         if name not in row:
             names = [name for name in row if isinstance(name, str)]
-            raise DataError(f"{location}: no column {name!r}{nearest(name, names)}")
+            raise DataError(
+                f"{location}: no column {name!r}{nearest(name, names)}; the row has the columns "
+                f"{', '.join(sorted(names))}"
+            )
         if not isinstance(name, str):
             raise DataError(f"{location}: the name of a column must be text, got {name!r}")
         found[column] = _cell(row[name], name, location)

@@ -8,7 +8,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,16 +141,37 @@ class Explanation:
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> AttentionMap:
         """Return the map of the layer with this index, from 0.
 
+        Args:
+            kind: the kind of attention.
+            layer: the index of the layer in its stack.
+            queries: the name of the axis of the queries; None: the first that there is.
+
         Raises:
             RequestError: the explanation does not contain it.
         """
+        kinds = dict.fromkeys(attention_map.kind for attention_map in self.maps)
+        if kind not in kinds:
+            raise RequestError(
+                f"the explanation has no attention of the kind {kind!r}; it has {', '.join(kinds) or 'none'}"
+            )
+        if isinstance(layer, bool) or not isinstance(layer, SupportsIndex):
+            raise RequestError(f"layer: expected an index from 0, got {layer!r}")
+        axes = dict.fromkeys(
+            attention_map.queries for attention_map in self.maps if attention_map.kind == kind
+        )
+        if queries is not None and queries not in axes:
+            raise RequestError(
+                f"queries: expected the name of an axis, one of {', '.join(axes)}, got {queries!r}; for one "
+                f"head, map({kind!r}, {layer}).head(0)"
+            )
         maps = [m for m in self.maps if m.kind == kind and (queries is None or m.queries == queries)]
         for attention_map in maps:
             if attention_map.layer == layer:
                 return attention_map
         layers = ", ".join(str(attention_map.layer) for attention_map in maps)
-        expected = f"expected one of {layers} (from 0)" if layers else "it has no map of this kind"
-        raise RequestError(f"the explanation has no {kind} attention of layer {layer}; {expected}")
+        raise RequestError(
+            f"the explanation has no {kind} attention of layer {layer}; expected one of {layers} (from 0)"
+        )
 
     def __repr__(self) -> str:
         """Show the input and the answer, and what else there is, in one line."""

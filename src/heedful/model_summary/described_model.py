@@ -1,6 +1,6 @@
 """Find what to describe: a configuration, a preset, a recipe or a run, as a model on the meta device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,8 +15,11 @@ from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES, AnyConfig
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
-from heedful.recipes.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
+from heedful.recipes.resolve import SUFFIXES, Overrides, overrides_tree, shipped_recipes
 from heedful.recipes.schema import Recipe
+from heedful.recipes.settings import plain
+from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import show
 from heedful.runs.building import Vocabularies, assemble, configured, on_device
 from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.text.configuration import TokenizerConfig
@@ -82,25 +85,28 @@ class DescribedModel:
     source_length: int | None = None
 
 
-def find_model(source: object, requested: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
+def find_model(source: object, requested: RequestedSizes, overrides: Overrides = ()) -> DescribedModel:
     """Find a model by name: presets first, then runs, then recipes.
 
     Args:
-        source: a configuration, or a name or path.
+        source: a configuration, a name or path, or the settings of a recipe.
         requested: requested sizes.
-        overrides: ``key=value``; keys of the model (``n_layers``) for a preset or configuration, keys of the
-            recipe (``model.n_layers``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
-            ``target_vocab`` or ``n_classes`` for all.
+        overrides: ``key=value`` texts, or one layer; keys of the model (``n_layers``) for a preset or
+            configuration, keys of the recipe (``model.n_layers``) for a recipe or run; and ``vocab_size``,
+            ``source_vocab``, ``target_vocab`` or ``n_classes`` for all.
 
     Raises:
         RequestError: if nothing has this name, or an override is invalid.
     """
-    requested, other_overrides = _split_sizes(requested, overrides)
+    requested, other_overrides = _split_sizes(requested, overrides_tree(overrides))
+    if isinstance(source, Mapping):
+        settings = Tree.of(plain(source, "recipe"), Mark("recipe"))
+        return from_recipe("recipe", read_recipe(settings, other_overrides)[0], requested)
     if not isinstance(source, str | Path):
         if not isinstance(source, AnyConfig):
             raise RequestError(
-                "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
-                f"got {type(source).__name__}"
+                "expected a module, a run, a model's configuration, a recipe's settings, or the name of a "
+                f"preset, recipe or run, got {type(source).__name__}"
             )
         return _from_config(source, type(source).__name__, requested, other_overrides)
     name = str(source)
@@ -113,7 +119,7 @@ def find_model(source: object, requested: RequestedSizes, overrides: Sequence[st
         recipe = read_recipe(name, other_overrides)[0]
         # The measured number is for the recipe without overrides.
         return from_recipe(
-            name, recipe, requested, measured=None if other_overrides else recipe.expected.parameters
+            name, recipe, requested, measured=None if other_overrides.value else recipe.expected.parameters
         )
     names = [*PRESETS, *recipes]
     raise RequestError(
@@ -122,30 +128,31 @@ def find_model(source: object, requested: RequestedSizes, overrides: Sequence[st
     )
 
 
-def _split_sizes(requested: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
+def _split_sizes(requested: RequestedSizes, overrides: Tree) -> tuple[RequestedSizes, Tree]:
     """Return the sizes among the overrides, and the other overrides."""
-    other_overrides = []
-    for text in overrides:
-        path, value = parse_override(text)
-        if path not in {("vocab_size",), ("source_vocab",), ("target_vocab",), ("n_classes",)}:
-            other_overrides.append(text)
+    other_overrides = {}
+    for key, item in overrides.value.items():
+        if key not in {"vocab_size", "source_vocab", "target_vocab", "n_classes"}:
+            other_overrides[key] = item
             continue
-        minimum = 0 if path == ("n_classes",) else 1
+        minimum, value = 0 if key == "n_classes" else 1, item.data
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise RequestError(f"on the command line: {text}: expected a whole number of at least {minimum}")
-        if path == ("n_classes",):
+            raise RequestError(
+                f"{item.mark}: {key}={show(value)}: expected a whole number of at least {minimum}"
+            )
+        if key == "n_classes":
             requested = replace(requested, n_classes=value)
         else:
-            vocabularies = replace(requested.vocabularies, **{str(path[0]): value})
+            vocabularies = replace(requested.vocabularies, **{key: value})
             requested = replace(requested, vocabularies=vocabularies)
-    return requested, other_overrides
+    return requested, replace(overrides, value=other_overrides)
 
 
 def _from_config(
-    source: str | AnyConfig, name: str, requested: RequestedSizes, overrides: Sequence[str]
+    source: str | AnyConfig, name: str, requested: RequestedSizes, overrides: Tree
 ) -> DescribedModel:
     """Sizes that are not requested are those of the preset with this name."""
-    config = configured(source, overrides_tree(f"model.{text}" for text in overrides))
+    config = configured(source, Tree({"model": overrides} if overrides.value else {}, overrides.mark))
     sizes, origin = _vocabularies(config.kind, name, requested.vocabularies)
     model = assemble(config, *sizes, device="meta")
     n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes
@@ -266,7 +273,7 @@ def _classes(
     return sizes, f"{sizes[-1]:,} classes, assumed: the data determine them; change them with n_classes=…"
 
 
-def _from_run(path: Path, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+def _from_run(path: Path, requested: RequestedSizes, overrides: Tree) -> DescribedModel:
     from heedful.tasks.registry import task_class
 
     folder = RunFolder(path)

@@ -7,7 +7,7 @@ hidden by a causal mask. The backward pass takes about twice the forward pass (e
 W^T g and g x^T), so training takes about three times.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -38,6 +38,9 @@ from heedful.model_summary.measuring import (
 from heedful.model_summary.memory import KINDS, LENGTH, Update, update_of
 from heedful.model_summary.text import COLUMNS, as_text, cells
 from heedful.models.base import Model
+from heedful.recipes.resolve import Overrides, overrides_of, overrides_tree
+from heedful.recipes.settings import Settings, plain
+from heedful.recipes.trees import IN_PYTHON, Tree
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
 from heedful.tables import html_table
@@ -215,13 +218,13 @@ def describe(
     source_length: int | None = None,
     tokens: int | None = None,
     available: int | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Settings | Overrides = (),
 ) -> ModelSummary:
     """Return the summary of a model, a model's configuration, a preset, a recipe or a run.
 
     Args:
-        model: a module; a loaded run, for its model; a configuration; a preset's name, a recipe's name or
-            path, or a run's folder.
+        model: a module; a loaded run, for its model; a configuration; a preset's name, a recipe's name,
+            path or settings (`heedful.recipe`), or a run's folder.
         vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
             37,000. Not for a module.
         source_vocab: entries of the source vocabulary only; overrides ``vocab_size``.
@@ -234,8 +237,8 @@ def describe(
         tokens: target tokens of a batch, for which memory is measured; by default the recipe's, else 4096.
         available: bytes of memory for which ``training.accumulate`` is chosen; by default those of this
             machine, if the recipe's updates need more.
-        overrides: ``key=value`` texts: keys of the configuration (``n_layers=2``), or for a recipe or run,
-            of the recipe (``model.n_layers=2``).
+        overrides: a dict, or ``key=value`` texts: keys of the configuration (``{"n_layers": 2}``), or for a
+            recipe or run, of the recipe (``{"model.n_layers": 2}``).
 
     Raises:
         RequestError: if there is no such preset, recipe or run, or a setting is invalid.
@@ -245,7 +248,7 @@ def describe(
     if isinstance(model, Run):
         model = model.model
     if not isinstance(model, nn.Module):
-        described = find_model(model, requested, overrides)
+        described = find_model(model, requested, _layer(overrides))
         if available is not None and described.recipe is None:
             raise RequestError(
                 f"{described.name}: memory is only given for a recipe or a run, which have updates"
@@ -256,10 +259,17 @@ def describe(
     return _summary(DescribedModel("", model), extent)
 
 
+def _layer(overrides: Settings | Overrides) -> Tree:
+    """Return the overrides of a program as one layer."""
+    if isinstance(overrides, Mapping):
+        return overrides_of(plain(overrides, IN_PYTHON))
+    return overrides_tree(overrides, IN_PYTHON)
+
+
 def timed(
     source: object,
     extent: Extent,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     device: str = "auto",
     log: Callable[[str], None] = lambda line: None,

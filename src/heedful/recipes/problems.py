@@ -154,6 +154,8 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
             hint = _hint_of_kinds(
                 details["input"], _locate(root, loc, tree)[1], str(path[-1]) if path else ""
             )
+            if path == ("start",):
+                hint = f"; start.run names a run: start: {{run: {details['input']}}}"
         expected = _EXPECTED[kind].format(**context)
         return _Problem(path, "", expected.replace(" 1 characters", " 1 character"), hint)
     if kind in ("value_error", "assertion_error"):

@@ -48,7 +48,7 @@ Overrides: TypeAlias = Sequence[str] | Tree
 """Overrides: ``key=value`` texts, or one layer."""
 
 
-def parse_override(text: str, next_text: str = "") -> tuple[trees.Path, object]:
+def parse_override(text: str, next_text: str = "", source: str = COMMAND_LINE) -> tuple[trees.Path, object]:
     """Split ``training.optimizer.lr=5e-4`` into its path and its value.
 
     An integer in the path is an index of a list, counted from 0: ``data.train.0.path=x``. A value that begins
@@ -57,38 +57,47 @@ def parse_override(text: str, next_text: str = "") -> tuple[trees.Path, object]:
     Args:
         text: the override.
         next_text: the argument after it, which is named as the value if ``=`` is missing.
+        source: where it was written, for messages.
 
     Raises:
         RequestError: if ``=`` is missing, a part of the path is empty, or the value is empty or unreadable.
     """
     if not is_unicode(text):
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected UTF-8")
+        raise RequestError(f"{source}: {text!r}: expected UTF-8")
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
         key, _, value = text.partition(":")
         value = value.strip() or (next_text if "=" not in next_text else "") or "VALUE"
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected KEY=VALUE; write {key.strip()}={value}")
+        raise RequestError(f"{source}: {text!r}: expected KEY=VALUE; write {key.strip()}={value}")
     if not all(parts) or any(c.isspace() or c in "[]{}\"'" for c in key.strip()):
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected a key such as training.seed or data.train.0")
+        raise RequestError(f"{source}: {text!r}: expected a key such as training.seed or data.train.0")
     if not value.strip():
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: the value is missing; write null or '' for none")
+        raise RequestError(f"{source}: {text!r}: the value is missing; write null or '' for none")
     path = tuple(int(part) if part.isascii() and part.isdigit() else part for part in parts)
-    return path, read_value(value, f"{COMMAND_LINE}: {key}")
+    return path, read_value(value, f"{source}: {key}")
 
 
-def overrides_tree(overrides: Iterable[str] | Tree) -> Tree:
-    """Return all overrides as one layer; their order matters only if two set the same key."""
+def overrides_tree(overrides: Iterable[str] | Tree, source: str = COMMAND_LINE) -> Tree:
+    """Return all overrides as one layer; their order matters only if two set the same key.
+
+    Args:
+        overrides: ``key=value`` texts, or one layer.
+        source: where the texts were written, for messages.
+
+    Raises:
+        RequestError: one is malformed.
+    """
     if isinstance(overrides, Tree):
         return overrides
-    mark = Mark(COMMAND_LINE)
+    mark = Mark(source)
     layer = Tree({}, mark)
     texts = list(overrides)
     for text, next_text in zip_longest(texts, texts[1:], fillvalue=""):
-        path, value = parse_override(text, next_text)
+        path, value = parse_override(text, next_text, source)
         if path == ("base",):
             raise RequestError(
-                f"{COMMAND_LINE}: {text!r}: base cannot be overridden; name the other recipe instead"
+                f"{source}: {text!r}: base cannot be overridden; name the other recipe instead"
             )
         layer = combine(layer, _nested(path, value, mark))
     return layer
@@ -103,7 +112,7 @@ def overrides_of(settings: Mapping[str, object]) -> Tree:
     mark = Mark(IN_PYTHON)
     layer = Tree({}, mark)
     for key, value in settings.items():
-        path, _ = parse_override(f"{key}=null")
+        path, _ = parse_override(f"{key}=null", source=IN_PYTHON)
         layer = combine(layer, _nested(path, value, mark))
     return layer
 
@@ -253,7 +262,7 @@ def _refuse_empty(tree: Tree, overrides: Tree) -> None:
         if path and item.value == {}:
             key, entries = trees.dotted(path), ", ".join(map(str, current.value))
             raise RequestError(
-                f"{COMMAND_LINE}: {key}={{}}: has no effect: maps are merged key by key, and the recipe has "
+                f"{item.mark}: {key}={{}}: has no effect: maps are merged key by key, and the recipe has "
                 f"{entries} there; set those, or write {key}=null if the key is optional"
             )
 

@@ -58,6 +58,11 @@ class _Key(NamedTuple):
         """How far the key is from the recipe and from the section: the nearest one is suggested."""
         return self.n_other_kinds, self.n_absent, len(self.path)
 
+    def inside(self, section: Path) -> "_Key":
+        """Return the key with the path of the whole recipe, if it was found in a section."""
+        kind_path = (*section, *self.kind_path) if self.kinds else ()
+        return self._replace(path=(*section, *self.path), kind_path=kind_path)
+
     @property
     def needs(self) -> str:
         """The kind that the key needs, for messages."""
@@ -91,7 +96,8 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
     similar = nearest(key, names)
     elsewhere = None if key == "kind" else _nearest(_keys(root, key, tree))
     if (found := below or (None if similar else elsewhere)) is not None:
-        return f"unknown key (did you mean {dotted(found.path)!r}{found.condition}?)"
+        whole = found.inside(section.path) if below else found
+        return f"unknown key (did you mean {dotted(whole.path)!r}{whole.condition}?)"
     if not names and is_model(unwrap(section.model)[0]):
         return f"unknown key; {dotted(section.path) or 'the recipe'} has no keys here"
     if similar or not names:

@@ -101,6 +101,16 @@ def _describe(value: object) -> str:
     return "a text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
+_OTHER_LIBRARIES = {
+    **dict.fromkeys(("beam_size", "beam_width", "num_beams", "n_beams"), "beam"),
+    **dict.fromkeys(("num_return_sequences", "n_answers", "top_n"), "n_best"),
+    **dict.fromkeys(("max_length", "max_tokens"), "max_new_tokens"),
+    **dict.fromkeys(("stop_sequences", "stop_strings"), "stop"),
+    "top_k": "n_best",
+}
+"""Options of predictions by their names in other libraries."""
+
+
 def refuse_options(names: Iterable[str], supported: Sequence[str], task: Task) -> None:
     """Refuse the first option of a prediction that the task does not support.
 
@@ -110,7 +120,11 @@ def refuse_options(names: Iterable[str], supported: Sequence[str], task: Task) -
     for name in names:
         if name in supported:
             continue
-        hint = f"{nearest(name, supported)}; expected one of {', '.join(supported)}" if supported else ""
+        meant = _OTHER_LIBRARIES.get(name, "")
+        if meant in supported or (meant in ("beam", "n_best") and task.recipe.decoding is not None):
+            hint = f"; use {meant}"
+        else:
+            hint = f"{nearest(name, supported)}; expected one of {', '.join(supported)}" if supported else ""
         message = f"{name}: not supported for task {task.recipe.task.kind}{hint}"
         if task.recipe.decoding is not None:
             configs: dict[str, type[Config]] = {"sample": SampleConfig, "beam": BeamConfig}

@@ -65,8 +65,8 @@ def chosen_splits(
     if split == "test" and "test" not in data.test:
         if not data.test:
             raise RequestError(
-                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.data_forms)} "
-                '(in Python, evaluate("valid"), or data=…)'
+                'the recipe has no test set; give split="valid" or data=… (of the command: --split valid, or '
+                f"{as_options(run.task.info.data_forms)})"
             )
         return dict(data.test)
     if split not in splits:

@@ -8,6 +8,7 @@ from itertools import islice
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
+from heedful.data.memory import MemorySource
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
@@ -47,9 +48,11 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
     for row in open_source(source, root):
         for column in required:
             if column not in row.row:
+                is_given = isinstance(getattr(source, "source", source), MemorySource)
+                remedy = f"; give its name in the rows: columns={{{column!r}: …}}" if is_given else ""
                 raise DataError(
                     f"{row.location}: no column {column!r}; the row has the columns "
-                    f"{', '.join(sorted(row.row))}"
+                    f"{', '.join(sorted(row.row))}{remedy}"
                 )
             if isinstance(row.row[column], LazyImage) and column not in columns.images:
                 raise DataError(f"{row.location}: column {column!r}: expected text, got an image")

@@ -273,7 +273,11 @@ def _start_of(tree: Tree, recipe: RecipeInput) -> tuple[Tree, dict[str, Tree]] |
             f"{root}"
         )
     if not path.is_file():
-        raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
+        saved = (folder / "config.json").is_file()
+        remedy = "; for a model of transformers, import it first: heedful import, or heedful.import_model"
+        raise RequestError(
+            f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}{remedy if saved else ''}"
+        )
     start_recipe = read_yaml(read_text(path), str(path))
     inherited = {
         key: part for key in ("model", "tokenizer") if (part := start_recipe.find((key,))) is not None

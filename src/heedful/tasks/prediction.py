@@ -109,9 +109,18 @@ class Prediction:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def label_probabilities(self) -> dict[str, float]:
-        """Return the probability of every label; nothing if the task predicts no labels."""
+        """Return the probability of every label; nothing if there is no answer (``error``).
+
+        Raises:
+            RequestError: the task predicts no labels.
+        """
         if self.distribution is None:
-            return {}
+            if self.error is not None:
+                return {}
+            raise RequestError(
+                "label_probabilities: the task predicts no labels; of a generated text, log_probs has the "
+                "log-probability of each token"
+            )
         labels, log_probs = self.distribution
         return {label: math.exp(log_prob) for label, log_prob in zip(labels, log_probs.tolist(), strict=True)}
 

@@ -158,7 +158,8 @@ def update_weights(
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if not is_finite:
-        raise _non_finite_error(stats, update, samples, data.collate(samples, epoch), run)
+        own = _own_parts(forward) if update == 1 else []
+        raise _non_finite_error(stats, update, samples, data.collate(samples, epoch), run, own)
     return stats
 
 
@@ -222,10 +223,21 @@ def _stats(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[s
     return UpdateStats(float(loss), terms, norm_value, int(tokens))
 
 
+def _own_parts(module: nn.Module) -> list[str]:
+    """Return the names of the classes in a module that are neither of heedful nor of torch."""
+    classes = dict.fromkeys(type(part) for part in module.modules())
+    return [
+        part.__name__ for part in classes if part.__module__.partition(".")[0] not in ("heedful", "torch")
+    ]
+
+
 def _non_finite_error(
-    stats: UpdateStats, update: int, samples: Sequence[int], batch: Batch, run: Path
+    stats: UpdateStats, update: int, samples: Sequence[int], batch: Batch, run: Path, own: Sequence[str]
 ) -> WorkError:
-    """Save the batch of an update with a non-finite loss or gradient, and return the error to raise."""
+    """Save the batch of an update with a non-finite loss or gradient, and return the error to raise.
+
+    The message names the classes ``own``, which may have computed it.
+    """
     path = run / "bad_batch.json"
     sides = {"inputs": batch.inputs, "source": batch.source}
     record = {
@@ -243,8 +255,10 @@ def _non_finite_error(
     if distribution.is_first():
         write_text(path, json.dumps(record, indent=1) + "\n")
     problem = f"loss is {stats.loss}" if not math.isfinite(stats.loss) else f"gradient norm is {stats.norm}"
+    cause = f" (the model has a part of your own: {', '.join(own)}; check its values first)" if own else ""
     return WorkError(
-        f"update {update}: the {problem}; the update was not made, and its {len(samples)} samples were saved "
-        f"to {path}. Inspect them, or set training.clip_norm or training.precision=fp32, or start a new run "
-        "(--resume, or heedful.resume, keeps the schedule) with a lower learning rate or more warm-up"
+        f"update {update}: the {problem}{cause}; the update was not made, and its {len(samples)} samples "
+        f"were saved to {path}. Inspect them, or set training.clip_norm or training.precision=fp32, or start "
+        "a new run (--resume, or heedful.resume, keeps the schedule) with a lower learning rate or more "
+        "warm-up"
     )

@@ -173,3 +173,36 @@ def test_every_public_name_is_in_the_reference():
 def test_errors_are_names_of_the_package():
     assert heedful.RequestError is RequestError
     assert issubclass(heedful.DataError, heedful.HeedfulError)
+
+
+def test_options_of_other_libraries_name_those_of_heedful(make_run, tmp_path):
+    translator = {**LABELS, "task": {"kind": "translation"}, "model": {"kind": "transformer"}}
+    translator["model"] |= {"d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}}
+    pairs = [{"source": "a b", "target": "c d"}, {"source": "b", "target": "d"}]
+    run = heedful.load(make_run(tmp_path / "run", translator, pairs))
+    for option, meant in (("beam_size", "beam"), ("num_beams", "beam"), ("num_return_sequences", "n_best")):
+        with pytest.raises(RequestError, match=f"{option}: not supported for task translation; use {meant}$"):
+            run.predict(["a"], **{option: 5})
+    with pytest.raises(RequestError, match="top_k: is a setting of the decoding; give decoding="):
+        run.predict(["a"], top_k=5)
+    labels = heedful.load(make_run(tmp_path / "labels", LABELS, ROWS))
+    with pytest.raises(RequestError) as error:
+        labels.predict(["a"], beam_size=5)
+    assert "use" not in str(error.value)
+
+
+def test_maps_that_an_explanation_lacks_are_named(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    explanation = run.explain("a b")
+    assert explanation.map("self", 0) is explanation.map("self", np.int64(0), "input")
+    for arguments, message in (
+        (("self", "0"), "layer: expected an index from 0, got '0'"),
+        (
+            ("self", 0, 0),
+            r"queries: expected the name of an axis, one of input, got 0; for one head, map\('self', 0\)",
+        ),
+        (("decoder", 1), "the explanation has no attention of the kind 'decoder'; it has self"),
+        (("self", 3), r"the explanation has no self attention of layer 3; expected one of 0 \(from 0\)"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            explanation.map(*arguments)

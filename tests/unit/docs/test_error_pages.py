@@ -124,8 +124,8 @@ def raised_by(function, *arguments):
 @pytest.mark.parametrize(
     ("overrides", "beginning"),
     [
-        (["training.max_updates: 5"], "on the command line: {text}: expected KEY=VALUE; write"),
-        (["base=other"], "on the command line: {text}: base cannot be overridden"),
+        (["training.max_updates: 5"], "{source}: {text}: expected KEY=VALUE; write"),
+        (["base=other"], "{source}: {text}: base cannot be overridden"),
         (["training.metric=accuracy"], "training.metric={metric} is not measured by validation"),
         (["model.layer.mixer.n_heads=3"], "d_model={d_model} must be divisible by n_heads={n_heads}; change"),
         (["model.layer.norm=my_parts:Norm"], "{reference} would import the package {package}"),

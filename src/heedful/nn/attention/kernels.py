@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from heedful.nn.attention.scores import ScoreFunction
+from heedful.nn.attention.scores import ScoreFunction, checked_scores
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.autograd import Context
 from heedful.nn.dropout import Dropout
@@ -124,7 +124,7 @@ def attend(
     if kernel == "matmul":
         assert scale is not None
         return _matmul(queries, keys, values, visibility, scale, bias)
-    scores = scores_tap(score(queries, keys))
+    scores = scores_tap(checked_scores(score(queries, keys), score, queries, keys))
     biased = scores if bias is None else scores + bias.to(scores.dtype)
     weights = weights_tap(attention_weights(biased, visibility))
     return weighted_sum(dropout(weights), values)

@@ -24,6 +24,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from heedful.errors import RequestError
+
 
 class ScoreFunction(nn.Module, ABC):
     """Base class of scores: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``.
@@ -86,6 +88,21 @@ class ScoreFunction(nn.Module, ABC):
         self, queries: Float[Tensor, "*axes Q d_q"], keys: Float[Tensor, "*keyaxes K d_p"]
     ) -> Float[Tensor, "*out Q K"]:
         """Compute the score of every query with every prepared key; leading axes broadcast."""
+
+
+def checked_scores(scores: Tensor, score: nn.Module, queries: Tensor, keys: Tensor) -> Tensor:
+    """Return scores after checking that there is one for each query and key.
+
+    Raises:
+        RequestError: there is not, so that `forward` of the score is wrong.
+    """
+    expected = queries.shape[-2], keys.shape[-2]
+    if scores.shape[-2:] != expected:
+        raise RequestError(
+            f"{type(score).__name__}: expected scores [..., Q, K] with (Q, K) = {expected}, got the shape "
+            f"{tuple(scores.shape)}; forward takes queries [..., Q, d_q] and prepared keys [..., K, d_p]"
+        )
+    return scores
 
 
 class DotScore(ScoreFunction):

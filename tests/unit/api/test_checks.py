@@ -1,0 +1,225 @@
+"""Wrong arguments of the functions: each is refused at once, with the remedy."""
+
+import pandas
+import pytest
+import torch
+
+import heedful
+from heedful.errors import RequestError, nearest
+
+LABELS = {
+    "task": {"kind": "classification"},
+    "tokenizer": {"subwords": {"kind": "word"}},
+    "model": {"kind": "encoder", "d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}},
+}
+ROWS = [{"text": "a b", "label": "x"}, {"text": "b c", "label": "y"}]
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(pandas.DataFrame(ROWS), "a DataFrame"), (ROWS, "a list")])
+def test_rows_in_place_of_a_split_are_refused(rows, kind, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=f"split: expected a name, got {kind}; give rows as data="):
+        run.evaluate(rows)
+
+
+def test_columns_are_a_dict(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    message = "columns: expected a dict of the task's names to names in the rows, got a list"
+    with pytest.raises(RequestError, match=message):
+        run.evaluate(data=ROWS, columns=["text"])
+    for verb in (heedful.train, heedful.prepare):
+        with pytest.raises(RequestError, match=message):
+            verb(LABELS, tmp_path / "new", data={"train": ROWS}, columns=["text", "label"])
+
+
+def test_overrides_are_a_dict(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", LABELS, ROWS)
+    for call in (
+        lambda: heedful.train("my-own-labels", tmp_path / "new", overrides=["model.n_layers=2"]),
+        lambda: heedful.prepare("my-own-labels", tmp_path / "new", overrides=["model.n_layers=2"]),
+        lambda: heedful.resume(folder, overrides=["model.n_layers=2"]),
+    ):
+        with pytest.raises(RequestError, match=r"overrides: expected a dict of settings, got a list; write"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (print, r"expected a list of functions, got a builtin_function_or_method; write callbacks=\[f\]"),
+        ([lambda: None], r"callbacks\[0\]: expected a function of one argument, the event; it takes \(\)"),
+        ([print, lambda a, b: None], r"callbacks\[1\]: expected a function of one argument"),
+        (["print"], r"callbacks\[0\]: expected a function, got a str"),
+        (None, "callbacks: expected a list of functions, got a NoneType"),
+    ],
+)
+def test_callbacks_are_checked_before_the_data_are_read(callbacks, message, make_run, tmp_path):
+    data = {"train": lambda: pytest.fail("the rows are read")}
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "new", data=data, callbacks=callbacks)
+    with pytest.raises(RequestError, match=message):
+        heedful.resume(make_run(tmp_path / "run", LABELS, ROWS), callbacks=callbacks)
+
+
+def test_plugins_are_a_list(tmp_path):
+    for call in (
+        lambda: heedful.load(tmp_path, plugins="distance"),
+        lambda: heedful.train("x", plugins="distance"),
+    ):
+        with pytest.raises(RequestError, match=r"plugins: expected a list .*; write plugins=\['distance'\]"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("max_updates", r"max_updates: train has no such argument \(did you mean 'training.max_updates'\?\)"),
+        ("epochs", "epochs: train has no such argument; use training.max_epochs"),
+        ("n_layers", r"n_layers: train has no such argument \(did you mean 'model.n_layers'\?\)"),
+        (
+            "output_dir",
+            "output_dir: train has no such argument; use the option --out of .*, or out=… in Python",
+        ),
+        (
+            "training",
+            'training: train has no such argument; settings of the recipe are given as overrides={"',
+        ),
+        ("zzz", "zzz: train has no such argument; settings of the recipe"),
+    ],
+)
+def test_settings_that_are_no_arguments_are_named(argument, message, tmp_path):
+    for recipe in ("my-own-labels", heedful.recipe("my-own-labels")):
+        with pytest.raises(RequestError, match=message):
+            heedful.train(recipe, tmp_path / "new", **{argument: 3})
+
+
+def test_the_loss_of_what_is_no_batch_is_refused(tmp_path):
+    setup = heedful.prepare(
+        "my-own-labels",
+        tmp_path / "run",
+        data={"train": ROWS * 9, "valid": ROWS},
+        overrides={"model": LABELS["model"], "tokenizer": LABELS["tokenizer"]},
+        progress=False,
+    )
+    for other in (pandas.DataFrame(ROWS), torch.zeros(2, 3)):
+        with pytest.raises(RequestError, match=r"batch: expected a .*Batch, got .*; setup.batches\(\)"):
+            setup.loss(other)
+    (batch,) = setup.batches()
+    assert setup.loss(batch).isfinite()
+
+
+def test_an_answer_without_labels_has_no_probabilities():
+    with pytest.raises(RequestError, match="label_probabilities: the task predicts no labels"):
+        heedful.Prediction("ein Baum").label_probabilities()
+    assert heedful.Prediction("", error="cannot be read").label_probabilities() == {}
+
+
+def test_a_name_in_another_case_is_the_nearest():
+    assert nearest("bleu", ["BLEU", "chrF"]) == " (did you mean 'BLEU'?)"
+    assert nearest("TER", ["ter", "TERM"]) == " (did you mean 'ter'?)"
+
+
+PAIRS = [{"english": "a b", "german": "c d"}] * 20
+
+
+def test_a_missing_column_is_named_with_those_of_the_row_and_the_argument(tmp_path):
+    overrides = {"model.d_model": 16}
+
+    def refusal(**data):
+        with pytest.raises(RequestError) as error:
+            heedful.train("my-own-files", tmp_path / "run", overrides=overrides, progress=False, **data)
+        return str(error.value)
+
+    has, remedy = (
+        "the row has the columns english, german",
+        "give its name in the rows: columns={'source': …}",
+    )
+    for data in ({"train": PAIRS, "valid": PAIRS}, {"train": PAIRS}):
+        assert refusal(data=data).endswith(f"data['train']:1: no column 'source'; {has}; {remedy}")
+    valid = [{"source": "a", "de": "c"}]
+    message = refusal(
+        data={"train": PAIRS, "valid": valid}, columns={"source": "english", "target": "german"}
+    )
+    assert message.endswith("data['valid']:1: no column 'english'; the row has the columns de, source")
+
+
+def test_a_training_starts_from_a_loaded_run(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    settings = heedful.recipe("my-own-labels")
+    del settings["model"], settings["tokenizer"]
+    data, overrides = {"train": ROWS * 9, "valid": ROWS}, {"start.run": run}
+    setup = heedful.prepare(settings, tmp_path / "new", data=data, overrides=overrides, progress=False)
+    assert setup.task.recipe.start.run == str((tmp_path / "run").resolve())
+    tables = [model.get_submodule("embedding").state_dict() for model in (setup.model, run.model)]
+    assert all(torch.equal(tables[0][name], tensor) for name, tensor in tables[1].items())
+
+
+def test_what_is_no_run_to_start_from_is_named(tmp_path):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text("{}", encoding="utf-8")
+
+    def refusal(start):
+        with pytest.raises(RequestError) as error:
+            heedful.train("my-own-labels", tmp_path / "new", overrides={"start": start}, progress=False)
+        return str(error.value)
+
+    assert refusal({"run": str(tmp_path / "bert")}).endswith(
+        "is not a run: it has no recipe.yaml; for a model of transformers, import it first: heedful import, "
+        "or heedful.import_model"
+    )
+    assert "heedful.import_model" not in refusal({"run": str(tmp_path)})
+    expected = (
+        "start=runs/bert: expected a map, got 'runs/bert'; start.run names a run: start: {run: runs/bert}"
+    )
+    assert expected in refusal("runs/bert")
+
+
+def test_a_description_takes_a_dict_of_overrides():
+    expected = heedful.describe("transformer-base", overrides=["n_layers=2", "vocab_size=100"]).to_dict()
+    assert (
+        heedful.describe("transformer-base", overrides={"n_layers": 2, "vocab_size": 100}).to_dict()
+        == expected
+    )
+    expected = heedful.describe("phrasebook-ta", overrides=["model.layer.channels.d_ff=17"]).to_dict()
+    for overrides in (
+        {"model.layer.channels.d_ff": 17},
+        {"model": {"layer": {"channels": {"d_ff": 17}}}},
+    ):
+        assert heedful.describe("phrasebook-ta", overrides=overrides).to_dict() == expected
+
+
+def test_the_settings_of_a_recipe_are_described_like_the_recipe():
+    settings = heedful.recipe("phrasebook-ta", model={"d_model": 24})
+    described = heedful.describe(settings)
+    assert (
+        described.parameters == heedful.describe("phrasebook-ta", overrides={"model.d_model": 24}).parameters
+    )
+    assert described.name == "recipe"
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "message"),
+    [
+        ("transformer-base", {"n_layrs": 2}, r"overrides: model.n_layrs=2: unknown key"),
+        ("transformer-base", ["n_layrs=2"], r"overrides: model.n_layrs=2: unknown key"),
+        ("transformer-base", ["n_layers"], r"overrides: 'n_layers': expected KEY=VALUE"),
+        (
+            "transformer-base",
+            {"vocab_size": 0},
+            "overrides: vocab_size=0: expected a whole number of at least 1",
+        ),
+        ("phrasebook-ta", {"model.n_layers": "x"}, "overrides: model.n_layers=x: expected a whole number"),
+        ("phrasebook-ta", {"data.test": {}}, "overrides: data.test={}: has no effect"),
+        ("phrasebook-ta", {"a b": 1}, "overrides: 'a b=null': expected a key such as training.seed"),
+    ],
+)
+def test_mistakes_in_a_description_name_the_argument(model, overrides, message):
+    with pytest.raises(RequestError, match=message) as error:
+        heedful.describe(model, overrides=overrides)
+    assert "command line" not in str(error.value)
+
+
+def test_a_suggestion_has_the_whole_key():
+    for overrides in ({"model.n_heads": 2}, {"model": {"n_heads": 2}}):
+        with pytest.raises(RequestError, match=r"did you mean 'model.layer.mixer.n_heads'\?"):
+            heedful.describe("phrasebook-ta", overrides=overrides)
