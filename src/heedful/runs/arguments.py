@@ -126,12 +126,18 @@ def refuse_options(names: Iterable[str], supported: Sequence[str], task: Task) -
         else:
             hint = f"{nearest(name, supported)}; expected one of {', '.join(supported)}" if supported else ""
         message = f"{name}: not supported for task {task.recipe.task.kind}{hint}"
-        if task.recipe.decoding is not None:
-            configs: dict[str, type[Config]] = {"sample": SampleConfig, "beam": BeamConfig}
+        if name == "max_length" and "max_new_tokens" in supported:
+            message = f"{name}: use max_new_tokens"
+        elif (own := task.recipe.decoding) is not None:
+            configs: dict[str, type[Config]] = {
+                own.kind: type(own),
+                "sample": SampleConfig,
+                "beam": BeamConfig,
+            }
             if kind := next((kind for kind, config in configs.items() if name in config.model_fields), None):
-                message = (
-                    f'{name}: is a setting of the decoding; give decoding={{"kind": "{kind}", "{name}": …}}'
-                )
+                value = '{"cap": …}' if name == "max_length" else "…"
+                settings = f'{{"kind": "{kind}", "{name}": {value}}}'
+                message = f"{name}: is a setting of the decoding; give decoding={settings}"
         raise RequestError(message)
 
 

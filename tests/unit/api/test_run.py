@@ -69,6 +69,22 @@ def test_one_layer_and_one_head_are_numbers(make_run, tmp_path):
         run.explain("a b", heads="1")
 
 
+@pytest.mark.parametrize("kind", ["greedy", "beam", "sample"])
+def test_a_setting_of_every_decoding_is_given_with_that_of_the_recipe(kind, make_run, tmp_path):
+    layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 7}}
+    translator = {
+        "task": {"kind": "translation"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {"kind": "transformer", "d_model": 6, "n_layers": 1, "layer": layer},
+        "decoding": {"kind": kind},
+    }
+    run = heedful.load(make_run(tmp_path / "run", translator, [{"source": "a b", "target": "c d"}]))
+    with pytest.raises(RequestError) as raised:
+        run.predict(["a"], max_length=5)
+    assert str(raised.value).endswith(f'give decoding={{"kind": "{kind}", "max_length": {{"cap": …}}}}')
+    assert run.predict(["a"], decoding={"kind": kind, "max_length": {"cap": 1}})
+
+
 def test_settings_of_the_decoding_are_refused_with_the_argument_that_has_them(make_run, tmp_path):
     generator = {
         "task": {"kind": "language-modelling"},
@@ -78,6 +94,8 @@ def test_settings_of_the_decoding_are_refused_with_the_argument_that_has_them(ma
     run = heedful.load(make_run(tmp_path / "run", generator, [{"text": "a b"}]))
     with pytest.raises(RequestError, match=r'give decoding=\{"kind": "sample", "temperature": …\}'):
         run.predict(["a"], temperature=0.7)
+    with pytest.raises(RequestError, match="max_length: use max_new_tokens"):
+        run.predict(["a"], max_length=5)
     with pytest.raises(RequestError, match=r'give decoding=\{"kind": "beam", "coverage": …\}'):
         run.predict(["a"], coverage=0.1)
 
