@@ -287,8 +287,9 @@ DECODERS = {
         "model.decoder_layer.mixer.visible.size=0: expected a number of at least 1, got 0"
     ),
     "model.layer.channels=none": "model: layer.channels.kind=none is not supported with kind=transformer",
-    "model.n_heads=5": "model.n_heads=5: unknown key (did you mean 'layer.mixer.n_heads'?)",
-    "model.activation=gelu": "model.activation=gelu: unknown key (did you mean 'layer.channels.activation'?)",
+    "model.n_heads=5": "model.n_heads=5: unknown key (did you mean 'model.layer.mixer.n_heads'?)",
+    "model.activation=gelu": "model.activation=gelu: unknown key "
+    "(did you mean 'model.layer.channels.activation'?)",
 }
 
 

@@ -43,7 +43,12 @@ def test_a_run_is_described_by_its_model():
     assert describe(run).parameters == describe(model).parameters
 
 
-@pytest.mark.parametrize("thing", [None, 3, {"kind": "transformer"}])
+@pytest.mark.parametrize("thing", [None, 3, ["phrasebook-ta"]])
 def test_what_can_be_described_is_said(thing):
     with pytest.raises(RequestError, match=f"a run, .* got {type(thing).__name__}"):
         describe(thing)
+
+
+def test_settings_that_are_no_recipe_say_what_is_missing():
+    with pytest.raises(RequestError, match=r"^recipe: task: required key is missing"):
+        describe({"kind": "transformer"})

@@ -230,8 +230,8 @@ def test_settings_of_an_old_version_are_explained_with_file_and_line(folder, tmp
     with pytest.raises(RequestError) as refused:
         recipe_of(tmp_path)
     assert str(refused.value).split("\n") == [
-        f"{recipe}:3: model.n_heads: unknown key (did you mean 'layer.mixer.n_heads'?)",
-        f"{recipe}:4: model.d_ff: unknown key (did you mean 'layer.channels.d_ff'?)",
+        f"{recipe}:3: model.n_heads: unknown key (did you mean 'model.layer.mixer.n_heads'?)",
+        f"{recipe}:4: model.d_ff: unknown key (did you mean 'model.layer.channels.d_ff'?)",
         f"{recipe}:5: model.n_layers: expected a whole number, got 'two'",
     ]
 
