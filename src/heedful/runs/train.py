@@ -295,14 +295,15 @@ def _check_compiled(
     """
     if not module.compiled:
         return
-    samples = data.epoch(0)[0][:N_TRIED].tolist()
+    samples = range(min(N_TRIED, len(data.lengths)))  # to plan an epoch would take time
     try:
         with memory_errors_as(f"{TOO_LARGE}; {REMEDY}"):
             run_once(module, data.collate(samples, 0).to(device))
     except HeedfulError:  # the training itself says more of it
         return
     except Exception as error:
-        reason = f"torch's compiler failed ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+        line = str(error).strip().partition("\n")[0]
+        reason = f"torch's compiler failed ({type(error).__name__}: {line})"
         if recipe.training.compile == "on":
             raise WorkError(
                 f"training.compile: {reason}; set training.compile=off, or update torch"

@@ -305,6 +305,16 @@ def test_a_model_whose_compiled_code_fails_is_trained_without_compiling(corpus, 
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
 
 
+def test_a_compiler_that_fails_without_a_message_is_named(corpus, monkeypatch):
+    def broken(block, *context):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "compile", lambda *arguments, **options: broken)
+    monkeypatch.setattr(fast_paths, "find_compiler", lambda device: "g++")
+    with pytest.raises(WorkError, match=r"torch's compiler failed \(AssertionError: \); set training"):
+        train_run(recipe(compile="on"), corpus / "run", device="cpu")
+
+
 def test_compiled_code_that_fails_although_it_was_asked_for_ends_the_training(corpus, broken_compiler):
     with pytest.raises(WorkError, match=r"^training\.compile: .*'s19'.*; set training\.compile=off"):
         train_run(recipe(compile="on"), corpus / "run", device="cpu")
