@@ -18,7 +18,7 @@ from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
-from heedful.runs.resuming import locked_run, remove_run, with_fixed_processes
+from heedful.runs.resuming import locked_run, with_fixed_processes
 from heedful.runs.train import prepare_training, seal
 from heedful.tasks.base import PreparedData, Task
 from heedful.training.model_with_loss import ModelWithLoss
@@ -164,9 +164,7 @@ def prepare(
     log = show if progress else ignore
     settings, held = read(recipe, overrides, data, columns, log)
     folder, torch_device = RunFolder(out), choose_device(device)
-    if overwrite:
-        remove_run(folder)
-    with locked_run(folder, resume=False), emptied_on_failure(folder.path):
+    with locked_run(folder, resume=False, overwrite=overwrite), emptied_on_failure(folder.path):
         settings, prepared, module, planned = prepare_training(
             settings, folder, torch_device, resume=False, log=log
         )

@@ -42,8 +42,8 @@ MAX_SHOWN = 60
 
 
 @contextmanager
-def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
-    """Lock the folder of a run that is about to start or resume.
+def locked_run(folder: RunFolder, resume: bool, *, overwrite: bool = False) -> Iterator[None]:
+    """Lock the folder of a run that is about to start or resume; with ``overwrite``, remove its run first.
 
     Raises:
         RequestError: the folder cannot be used, there is no run to resume, or another process is training it.
@@ -54,6 +54,9 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
                 f"{folder.path}: no run to resume; to start one, remove --resume (in Python: heedful.train)"
             )
     else:
+        if overwrite and folder.recipe.exists():
+            with locked(folder.path):
+                empty(folder.path)
         _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
     with locked(folder.path):
@@ -61,17 +64,6 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
             _refuse_to_overwrite(folder)  # another process may have written files in between
         remove_temporaries(folder.path)
         yield
-
-
-def remove_run(folder: RunFolder) -> None:
-    """Empty the folder of a run; a folder without a recipe stays as it is.
-
-    Raises:
-        RequestError: another process writes to the run.
-    """
-    if folder.recipe.exists():
-        with locked(folder.path):
-            empty(folder.path)
 
 
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:

@@ -31,7 +31,7 @@ from heedful.runs.memory_budget import (
     too_wide,
 )
 from heedful.runs.prepare import prepare
-from heedful.runs.resuming import begin_folder, finished_result, locked_run, remove_run, with_fixed_processes
+from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.pretrained import frozen_tables
@@ -89,9 +89,7 @@ def train_run(
         folder = RunFolder(out)
         log_once = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
-            if overwrite:
-                remove_run(folder)
-            stack.enter_context(locked_run(folder, resume))
+            stack.enter_context(locked_run(folder, resume, overwrite=overwrite))
         previous_result = finished_result(folder, recipe) if resume else None
         if previous_result is not None:
             return Trained(folder, previous_result, distribution.is_first())
