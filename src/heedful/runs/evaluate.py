@@ -48,7 +48,7 @@ def chosen_splits(
 
     Raises:
         RequestError: there is no such split, the run was imported and no files are given, or names of columns
-            are given for what is no table.
+            are given for files that are not a table.
     """
     if files:
         source = _named_table(run, files, columns) if columns else run.task.source_from(files)
@@ -80,7 +80,7 @@ def _named_table(run: Run, files: Sequence[Path], names: Mapping[str, str]) -> S
     """Return a table of which the user names fields.
 
     Raises:
-        RequestError: it is no table, or the task has no such column.
+        RequestError: it is not a table, or the task has no such column.
     """
     columns, task = run.task.columns, run.recipe.task.kind
     if len(files) > 1 or files[0].is_dir() or "table" not in run.task.info.data_forms:

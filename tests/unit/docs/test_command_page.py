@@ -20,7 +20,7 @@ def section(name):
 
 def test_the_page_is_what_the_declarations_say():
     assert PAGE.read_text(encoding="utf-8") == page(), (
-        "docs/reference/command.md is not what the command says; make it anew:\n    make pages"
+        "docs/reference/command.md is not what the command says; regenerate it:\n    make pages"
     )
 
 

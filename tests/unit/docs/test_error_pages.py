@@ -36,7 +36,7 @@ OF_VALIDATION = {
 
 def test_the_pages_are_what_the_source_says():
     assert pages(WRITTEN) == WRITTEN, (
-        "docs/troubleshooting is not what the source says; make it anew:\n    make pages"
+        "docs/troubleshooting is not what the source says; regenerate it:\n    make pages"
     )
 
 

@@ -33,7 +33,7 @@ TASK_PAGES = {f"{name}.md" for name in TASKS}
 def test_the_pages_are_what_the_classes_say():
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
     assert found == PAGES, (
-        "docs/reference/settings is not what the classes say; make it anew:\n    make pages"
+        "docs/reference/settings is not what the classes say; regenerate it:\n    make pages"
     )
 
 

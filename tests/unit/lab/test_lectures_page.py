@@ -17,7 +17,7 @@ PAGE = FILE.read_text(encoding="utf-8")
 
 def test_the_page_is_what_the_index_and_the_lab_say():
     made = page(read(ROOT / "docs" / "teach" / "lectures.yaml"), corrections(), experiments())
-    assert made == PAGE, "docs/teach/lectures.md is stale; make it anew:\n    make pages"
+    assert made == PAGE, "docs/teach/lectures.md is stale; regenerate it:\n    make pages"
 
 
 def test_files_that_the_page_names_are_there():
