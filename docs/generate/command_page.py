@@ -7,13 +7,14 @@ They are read from the declarations that typer parses the command line with. The
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from markdown_table import markdown_table
 from typer.models import ArgumentInfo, CommandInfo
 from typer.utils import get_params_from_function
 
@@ -121,14 +122,17 @@ def page() -> str:
     """Return the whole page."""
     commands = app.registered_commands
     lines = [(f"[`{each.name}`](#heedful-{each.name})", _cell(_summary(each))) for each in commands]
-    parts = [WORDS, _table(("verb", "what it does"), lines)]
+    parts = [WORDS, markdown_table(("verb", "what it does"), lines)]
     for command in commands:
         parts += _verb(command)
     callback = app.registered_callback
     assert callback is not None
     own = parameters(CommandInfo(callback=callback.callback))
     options = [(f"`{each.name}`", _cell(each.help)) for each in own]
-    parts += ["## Options of the command\n", _table(("option", "what it is"), [*options, *TYPERS_OPTIONS])]
+    parts += [
+        "## Options of the command\n",
+        markdown_table(("option", "what it is"), [*options, *TYPERS_OPTIONS]),
+    ]
     return "\n".join([*parts, STATUSES])
 
 
@@ -150,10 +154,12 @@ def _verb(command: CommandInfo) -> Iterator[str]:
     yield f"    {usage}{' [OPTIONS]' * bool(options)}\n"
     yield f"{_doc(command)}\n"
     if arguments:
-        yield _table(("argument", "what it is"), [(f"`{_cell(a.name)}`", _cell(a.help)) for a in arguments])
+        yield markdown_table(
+            ("argument", "what it is"), [(f"`{_cell(a.name)}`", _cell(a.help)) for a in arguments]
+        )
     if options:
         rows = [(f"`{_cell(o.name)}`", _cell(o.default), _cell(o.help)) for o in options]
-        yield _table(("option", "default", "what it is"), rows)
+        yield markdown_table(("option", "default", "what it is"), rows)
     for paragraph in (command.epilog or "").split("\n\n"):
         if paragraph.startswith("\b\n"):
             head, _, lines = paragraph.removeprefix("\b\n").partition("\n")
@@ -166,11 +172,6 @@ def _verb(command: CommandInfo) -> Iterator[str]:
 def _cell(text: str) -> str:
     """Return text as Markdown, for a table."""
     return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---"] * len(head)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 import heedful
 from heedful.lab.experiment import Experiment
 from heedful.lab.lectures import Code, Correction, Entry, Index, Lecture, Place, corrections, read
@@ -208,11 +210,10 @@ def plain(text: str) -> str:
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---"] * len(head)
-    rows = [head, rule, *lines]
-    if strange := [cell for row in rows for cell in row if "|" in cell]:
+    rows = [*lines]
+    if strange := [cell for row in (head, *rows) for cell in row if "|" in cell]:
         raise ValueError(f"a table cell must not contain '|': {strange[0]}")
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    return markdown_table(head, rows)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from markdown_table import markdown_table
 from pydantic.fields import FieldInfo
 
 from heedful.config import Config, CustomSection
@@ -250,7 +251,7 @@ def _index() -> str:
         [
             WORDS,
             "## By task\n",
-            _table(("task", "what it is"), lines),
+            markdown_table(("task", "what it is"), lines),
             "## Shared by tasks\n",
             "".join(shared),
             "## The sections\n",
@@ -276,7 +277,7 @@ def _sections_of_all() -> str:
         lines.append(
             (f"`{key}`", links if _task_list(task_names) else "all", _cell(descriptions.get(key, "")))
         )
-    return _table(("key", "tasks", "what it is"), lines)
+    return markdown_table(("key", "tasks", "what it is"), lines)
 
 
 def _shared_page(page: SharedPage, all_tables: Sequence[Table]) -> str:
@@ -332,7 +333,7 @@ def _sections_of_task(task: type[Task], own: Sequence[Table]) -> str:
             name = f"`{key}`" if key in PLAIN else f"[`{key}`](#{key})"
             default = _field_default(task.Recipe.model_fields[key])
             lines.append((name, default, _cell(descriptions.get(key, ""))))
-    return _table(("key", "default", "what it is"), lines)
+    return markdown_table(("key", "default", "what it is"), lines)
 
 
 def _field_default(field: FieldInfo) -> str:
@@ -349,7 +350,7 @@ def _shared_section(shared: Sequence[Table]) -> Iterator[str]:
     """Yield the keys of the classes of a section that are on a shared page."""
     if shared and shared[0].kind:
         lines = [(table.link, _key_names(table), _cell(_summary(table.config))) for table in shared]
-        yield _table(("kind", "keys", "what it is"), lines)
+        yield markdown_table(("kind", "keys", "what it is"), lines)
     elif shared:
         (table,) = shared
         yield f"{_description(table.config)}\n"
@@ -388,7 +389,7 @@ def _table_section(table: Table, all_tables: Sequence[Table], *, is_shared: bool
             "that kind.\n"
         )
     if lines := list(rows(table.config, all_tables)):
-        parts.append(_table(("key", "values", "default", "what it is"), lines))
+        parts.append(markdown_table(("key", "values", "default", "what it is"), lines))
     elif table.path == "task":
         parts.append(f"Nothing but `kind: {table.kind}`.\n")
     return "\n".join(parts)
@@ -481,11 +482,6 @@ def _cell(text: str) -> str:
 def anchor(title: str) -> str:
     """Return the anchor of a heading."""
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---"] * len(head)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))
 
 
 def write(folder: Path) -> None:
