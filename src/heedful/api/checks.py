@@ -36,6 +36,19 @@ def check_columns(columns: object) -> None:
         )
 
 
+def check_sets(data: object) -> None:
+    """Check that data are a mapping of sets.
+
+    Raises:
+        RequestError: they are not.
+    """
+    if not isinstance(data, Mapping):
+        raise RequestError(
+            f"data: expected a dict of data sets by name, got {_kind_of(data)}; give "
+            "data={'train': …}, with 'valid' and test sets if there are any"
+        )
+
+
 def check_callbacks(callbacks: object) -> None:
     """Check that callbacks are a list of functions that take one argument.
 

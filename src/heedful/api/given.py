@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from heedful.api.checks import check_sets
 from heedful.config import Config
 from heedful.data.lines import find
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
@@ -58,7 +59,7 @@ def with_data(
         RequestError: there are no training rows, or they are not rows.
         DataError: a file does not exist, or does not have the columns.
     """
-    _check_sets(data)
+    check_sets(data)
     data = _with_valid(data)
     if "train" not in data:
         raise RequestError(f"data: expected a key 'train', got {', '.join(map(repr, data)) or 'none'}")
@@ -107,7 +108,7 @@ def hold_again(config: DataConfig, data: DataLike) -> list[HeldRows]:
     Raises:
         RequestError: the recipe has no rows of this name that a program gave.
     """
-    _check_sets(data)
+    check_sets(data)
     data = _with_valid(data)
     names = {name.rpartition("-")[0]: name for name in _memory_names(config)}
     if unknown := [label for label in data if label not in names]:
@@ -127,19 +128,6 @@ def rows_source(
 def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the source of rows as a recipe has it."""
     return {"kind": "memory", "name": held.name, "columns": dict(columns)}
-
-
-def _check_sets(data: object) -> None:
-    """Check that data are a mapping of sets.
-
-    Raises:
-        RequestError: they are not.
-    """
-    if not isinstance(data, Mapping):
-        raise RequestError(
-            f"data: expected a dict of data sets by name, got a {type(data).__name__}; give "
-            "data={'train': …}, with 'valid' and test sets if there are any"
-        )
 
 
 def _file_source(path: Any, label: str, like: object, columns: Mapping[str, str] | None) -> dict[str, Any]:
