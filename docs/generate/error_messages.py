@@ -20,10 +20,17 @@ PACKAGE = Path(heedful.__file__).parent
 # Functions whose result stands for their first argument in a message.
 _SHOWS = {
     "str", "repr", "sorted", "min", "max", "sum", "list", "set", "tuple", "map", "path", "dumps", "show",
-    "quote", "dotted", "describe", "short", "form_of", "type_name", "format_value", "format_bytes",
+    "quote", "dotted", "describe", "short", "form_of", "format_value", "format_bytes",
     "gibibytes", "by", "metric_name", "first_labels", "as_options",
 }  # fmt: skip
-_NAMES = {"error": "reason", "strerror": "reason", "msg": "reason", "len": "n", "__name__": "type"}
+_NAMES = {
+    "error": "reason",
+    "strerror": "reason",
+    "msg": "reason",
+    "len": "n",
+    "__name__": "type",
+    "type_name": "type",
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -45,6 +45,17 @@ def escaped(text: str) -> str:
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def type_name(value: object) -> str:
+    """Describe the type of a value in messages: "None", "a text", "a list of 3", "an int"."""
+    if value is None:
+        return "None"
+    if isinstance(value, str):
+        return "a text"
+    name = type(value).__name__
+    named = f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"{named} of {len(value)}" if isinstance(value, list | tuple) else named
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of ``names``, or an empty string."""
     known = list(names)

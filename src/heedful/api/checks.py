@@ -3,11 +3,11 @@
 import inspect
 from collections.abc import Iterable, Mapping
 
-from heedful.errors import RequestError
+from heedful.errors import RequestError, type_name
 from heedful.recipes.schema import Recipe
-from heedful.recipes.suggestions import Section, unknown_key
+from heedful.recipes.suggestions import Section, meant_key
 from heedful.recipes.trees import Tree
-from heedful.tasks.registry import TASKS, task_class
+from heedful.tasks.registry import TASKS
 
 
 def check_overrides(overrides: object) -> None:
@@ -18,7 +18,7 @@ def check_overrides(overrides: object) -> None:
     """
     if overrides is not None and not isinstance(overrides, Mapping):
         raise RequestError(
-            f"overrides: expected a dict of settings, got {_kind_of(overrides)}; write them as "
+            f"overrides: expected a dict of settings, got {type_name(overrides)}; write them as "
             '{"model.n_layers": 2}'
         )
 
@@ -32,7 +32,7 @@ def check_columns(columns: object) -> None:
     if columns is not None and not isinstance(columns, Mapping):
         raise RequestError(
             "columns: expected a dict of the task's names to names in the rows, got "
-            f'{_kind_of(columns)}; write them as {{"text": "review"}}'
+            f'{type_name(columns)}; write them as {{"text": "review"}}'
         )
 
 
@@ -44,7 +44,7 @@ def check_sets(data: object) -> None:
     """
     if not isinstance(data, Mapping):
         raise RequestError(
-            f"data: expected a dict of data sets by name, got {_kind_of(data)}; give "
+            f"data: expected a dict of data sets by name, got {type_name(data)}; give "
             "data={'train': …}, with 'valid' and test sets if there are any"
         )
 
@@ -57,12 +57,12 @@ def check_callbacks(callbacks: object) -> None:
     """
     if callable(callbacks) or not isinstance(callbacks, Iterable):
         raise RequestError(
-            f"callbacks: expected a list of functions, got {_kind_of(callbacks)}; write callbacks=[f], "
+            f"callbacks: expected a list of functions, got {type_name(callbacks)}; write callbacks=[f], "
             "also for one function"
         )
     for number, callback in enumerate(callbacks if isinstance(callbacks, list | tuple) else ()):
         if not callable(callback):
-            raise RequestError(f"callbacks[{number}]: expected a function, got {_kind_of(callback)}")
+            raise RequestError(f"callbacks[{number}]: expected a function, got {type_name(callback)}")
         if not _takes_one(callback):
             raise RequestError(
                 f"callbacks[{number}]: expected a function of one argument, the event; it takes "
@@ -77,7 +77,7 @@ def check_split(split: object) -> None:
         RequestError: it is not.
     """
     if not isinstance(split, str):
-        raise RequestError(f"split: expected a name, got {_kind_of(split)}; give rows as data=…")
+        raise RequestError(f"split: expected a name, got {type_name(split)}; give rows as data=…")
 
 
 def refuse_argument(name: str, recipe: Tree) -> None:
@@ -86,17 +86,12 @@ def refuse_argument(name: str, recipe: Tree) -> None:
     Raises:
         RequestError: always.
     """
-    if name in Recipe.model_fields:
-        hint = ""
-    else:
-        kind = recipe.find(("task", "kind"))
-        task = "" if kind is None else str(kind.data)
-        schema = Section((), task_class(task).Recipe if task in [*TASKS] else Recipe)
-        hint = (
-            unknown_key(name, schema, schema, recipe).removeprefix("unknown key").partition("; the keys")[0]
-        )
+    kind = recipe.find(("task", "kind"))
+    task = None if kind is None else TASKS.get(str(kind.data))
+    schema = Section((), Recipe if task is None else task.Recipe)
+    meant = "" if name in Recipe.model_fields else meant_key(name, schema, schema, recipe)
     raise RequestError(
-        f"{name}: train has no such argument{hint}; settings of the recipe are given as "
+        f"{name}: train has no such argument{meant}; settings of the recipe are given as "
         'overrides={"training.max_updates": 100}'
     )
 
@@ -113,9 +108,3 @@ def _takes_one(function: object) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _kind_of(value: object) -> str:
-    """Describe the type of a value, with its article."""
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

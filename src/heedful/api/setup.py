@@ -13,8 +13,8 @@ from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
 from heedful.data.batch import Batch
-from heedful.data.memory import HeldRows, type_name
-from heedful.errors import RequestError
+from heedful.data.memory import HeldRows
+from heedful.errors import RequestError, type_name
 from heedful.models.base import Model
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins

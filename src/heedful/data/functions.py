@@ -12,8 +12,8 @@ from pydantic import Field, field_validator
 
 from heedful import plugins
 from heedful.data.lines import LocatedRow, Location, Rows, Source
-from heedful.data.memory import cells, type_name
-from heedful.errors import DataError
+from heedful.data.memory import cells
+from heedful.errors import DataError, type_name
 from heedful.plugins import build_reference, check_settings, is_reference
 
 GIVEN = ("root",)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from heedful.data.lines import LocatedRow, Location, Row
-from heedful.errors import DataError
+from heedful.errors import DataError, type_name
 from heedful.files import require_end
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class LazyImage:
             from PIL import Image, ImageOps
 
             if not isinstance(source, Image.Image):
-                raise DataError(f"{name}: expected a path, an array or an image, got {type(source).__name__}")
+                raise DataError(f"{name}: expected a path, an array or an image, got {type_name(source)}")
             with _as_data_errors(name):
                 _refuse_large(source)
                 source = np.asarray(_on_white(ImageOps.exif_transpose(source), "RGB"))

@@ -14,7 +14,7 @@ from heedful.data.hub import Dataset, DatasetsSource
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
 from heedful.data.text import field_at
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest, type_name
 
 RowsLike: TypeAlias = object
 """Mappings from columns to values: any iterable of them, a function that returns one, or a table
@@ -45,7 +45,7 @@ class HeldRows:
             if not isinstance(row, Mapping):
                 raise RequestError(
                     f"data[{label!r}]: row {number}: expected a mapping from column names to values, "
-                    f"got a {type(row).__name__}"
+                    f"got {type_name(row)}"
                 )
         _held[self.name] = self
 
@@ -140,11 +140,6 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def type_name(value: object) -> str:
-    """Describe the type of a value in messages."""
-    return f"a value of type {type(value).__name__}"
-
-
 def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
     """Return a function that begins a pass over the rows.
 
@@ -161,8 +156,7 @@ def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
         return rows
     if isinstance(rows, str | bytes | Mapping | Path) or not isinstance(rows, Iterable):
         raise RequestError(
-            f"data[{label!r}]: expected rows (an iterable of mappings, or a DataFrame), got a "
-            f"{type(rows).__name__}"
+            f"data[{label!r}]: expected rows (an iterable of mappings, or a DataFrame), got {type_name(rows)}"
         )
     if isinstance(rows, Iterator):
         rows = list(rows)

@@ -30,7 +30,7 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, nearest, type_name
 from heedful.files import parse_json
 from heedful.typing import JsonObject
 
@@ -456,7 +456,7 @@ def _text(value: object, path: str, location: Location) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str):
-        kind = "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
+        kind = "an object" if isinstance(value, dict) else type_name(value)
         if value is None or isinstance(value, float):  # some programs write NaN for a missing value
             kind = f"{json.dumps(value)}; remove such rows"
         raise DataError(f"{location}: field {path!r} must be text, got {kind}")

@@ -50,7 +50,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradient of x_v        =  p(v) - (1 - eps) [v = y] - eps / V
 
     The last part is the same for all v. It enters the gradients of h and W as the vectors eps·m and
-    eps·(sum_t h_t) / V, without a pass over the logits.
+    eps·(sum_t h_t) / V, without a pass over the logits. Rows of the weight after the first V are padding
+    (`_aligned`): their logits are -inf, and their gradients are not used.
     """
 
     @staticmethod
@@ -60,25 +61,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
+        n_types: int,
         smoothing: float,
         chunk: int,
         block: int,
-        padding: int,
         compute: torch.dtype,
         differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
         # For parameters, needs_input_grad is true even under torch.no_grad.
         needs_grad = differentiated and any(ctx.needs_input_grad[:3])
         h, w = hidden.to(compute), weight.to(compute)
-        n_tokens, n_types = h.shape[0], w.shape[0]
-        mean = w.mean(0, dtype=torch.float32)
-        smooth = (h.float() @ mean).sum() + (0.0 if bias is None else n_tokens * bias.float().mean())
+        n_tokens = h.shape[0]
+        mean = w.sum(0, dtype=torch.float32) / n_types
+        smooth = (h.float() @ mean).sum()
+        if bias is not None:
+            smooth += n_tokens * bias[:n_types].float().mean()
         grad_hidden = torch.empty_like(hidden) if needs_grad else None
-        w = functional.pad(w, (0, 0, 0, padding)) if padding else w
         grad_weight = torch.zeros_like(w, dtype=torch.float32) if needs_grad else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_grad and bias is not None else None
         log_z, correct = smooth.new_zeros(()), smooth.new_zeros(())
-        logits = h.new_empty(min(chunk, n_tokens) if needs_grad else 0, n_types + padding)
+        logits = h.new_empty(min(chunk, n_tokens) if needs_grad else 0, len(w))
         # In fp32, the softmax and then the gradient overwrite the logits in place.
         in_place = needs_grad and logits.dtype == torch.float32
         for rows in _even_slices(n_tokens, chunk):
@@ -89,9 +91,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 buffer = logits[part.start - rows.start : part.stop - rows.start]
                 x = buffer if in_place else (h[part] @ w.T).float()
                 if bias is not None:
-                    x[:, :n_types] += bias
-                if padding:
-                    x[:, n_types:] = -torch.inf  # p = 0, so padding adds nothing below
+                    x += bias
                 top, target_logits = x.amax(-1), x.gather(1, y)
                 p = torch.softmax(x, -1, out=buffer if in_place else None)
                 # p at the largest logit is at least 1 / V, so its logarithm is exact.
@@ -103,7 +103,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 if not in_place:
                     buffer.copy_(p)
                 if grad_bias is not None:
-                    grad_bias += p.sum(0)[:n_types]
+                    grad_bias += p.sum(0)
             if grad_hidden is None or grad_weight is None:
                 continue
             g = logits[: rows.stop - rows.start]
@@ -112,7 +112,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_weight.addmm_(g.T, h[rows])
             else:
                 grad_weight += g.T @ h[rows]
-        grad_weight = None if grad_weight is None else grad_weight[:n_types]
         if grad_weight is not None and smoothing:
             grad_weight -= h.sum(0, dtype=torch.float32) * (smoothing / n_types)
         if grad_bias is not None:
@@ -127,6 +126,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in pairs]
         return (*scaled, None, None, None, None, None, None, None)
+
+
+def _aligned(
+    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, multiple: int
+) -> tuple[Float[Tensor, "P d"], Float[Tensor, " P"] | None]:
+    """Pad the types to a multiple, with zeros and a bias of -inf: types that have probability 0."""
+    padding = -len(weight) % multiple
+    if not padding:
+        return weight, bias
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return functional.pad(weight, (0, 0, 0, padding)), functional.pad(bias, (0, padding), value=-torch.inf)
 
 
 def _even_slices(rows: int | slice, max_length: int) -> list[slice]:
@@ -154,12 +164,12 @@ def linear_cross_entropy(
     if chunk is None:
         chunk = max(GPU_CHUNK // n_types, 1) if device == "cuda" else CPU_CHUNK
     block = chunk if device == "cuda" else max(FEWEST_ROWS, BLOCK // n_types)
-    padding = -n_types % GPU_ALIGNMENT if device == "cuda" else 0
+    weight, bias = _aligned(weight, bias, GPU_ALIGNMENT if device == "cuda" else 1)
     autocast = torch.is_autocast_enabled(device)
     compute = torch.get_autocast_dtype(device) if autocast else weight.dtype
     with torch.autocast(device, enabled=False):
         loss, nll = _LinearCrossEntropy.apply(
-            hidden, weight, bias, targets, smoothing, chunk, block, padding, compute, torch.is_grad_enabled()
+            hidden, weight, bias, targets, n_types, smoothing, chunk, block, compute, torch.is_grad_enabled()
         )
     return loss, nll.detach()
 

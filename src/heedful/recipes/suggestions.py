@@ -83,26 +83,32 @@ def unknown_key(key: str, section: Section, root: Section, tree: Tree) -> str:
         root: the whole schema.
         tree: the recipe, whose kinds are preferred.
     """
+    meant, names = meant_key(key, section, root, tree), list(fields_of(section.model))
+    if meant or not names:
+        return f"unknown key{meant}"
+    return f"unknown key; the keys here are {', '.join(names)}"
+
+
+def meant_key(key: str, section: Section, root: Section, tree: Tree) -> str:
+    """Return the clause that names the key that was meant, for the arguments of `unknown_key`; or nothing."""
     names = list(fields_of(section.model))
     if meant := renamed(key, section, tree):
         kind = tree.find((*section.path, "kind"))
-        return f"unknown key; {'use' if kind is None else f'kind {kind.data} uses'} {meant}"
+        return f"; {'use' if kind is None else f'kind {kind.data} uses'} {meant}"
     of_other_kind = find_key(root.model, [*map(str, section.path), key], tree)
     if of_other_kind is not None and of_other_kind.kinds:
-        return f"unknown key; it {of_other_kind.needs}"
+        return f"; it {of_other_kind.needs}"
     if setting := _of_other_toolkits(key, root, tree):
-        return f"unknown key; {setting}"
+        return f"; {setting}"
     below = _nearest(_keys(section, key, tree.find(section.path)))
     similar = nearest(key, names)
     elsewhere = None if key == "kind" else _nearest(_keys(root, key, tree))
     if (found := below or (None if similar else elsewhere)) is not None:
         whole = found.inside(section.path) if below else found
-        return f"unknown key (did you mean {dotted(whole.path)!r}{whole.condition}?)"
+        return f" (did you mean {dotted(whole.path)!r}{whole.condition}?)"
     if not names and is_model(unwrap(section.model)[0]):
-        return f"unknown key; {dotted(section.path) or 'the recipe'} has no keys here"
-    if similar or not names:
-        return f"unknown key{similar}"
-    return f"unknown key; the keys here are {', '.join(names)}"
+        return f"; {dotted(section.path) or 'the recipe'} has no keys here"
+    return similar
 
 
 def renamed(key: str, section: Section, tree: Tree) -> str:

@@ -6,7 +6,7 @@ from typing import SupportsIndex
 
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, type_name
 from heedful.files import is_unicode
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree
@@ -29,13 +29,13 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     images = bool(columns.images)
     if hasattr(iterable, "columns"):
         raise RequestError(
-            f"expected a list of inputs, got a {type(iterable).__name__}; pass one of its columns, or for a "
+            f"expected a list of inputs, got {type_name(iterable)}; pass one of its columns, or for a "
             "task that reads several texts, list(zip(table[…], table[…]))"
         )
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
         noun = "image" if images else "text"
         raise RequestError(
-            f"expected a list of {noun}s, got {_describe(iterable)}; pass a list, also of a single {noun}: "
+            f"expected a list of {noun}s, got {type_name(iterable)}; pass a list, also of a single {noun}: "
             f"[{noun}]"
         )
     inputs = list(iterable)
@@ -62,7 +62,7 @@ def scored_inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     for number, pair in enumerate(inputs, 1):
         if not isinstance(pair, list | tuple) or len(pair) != len(columns.inputs):
             expected = f"a tuple ({', '.join(columns.inputs)})"
-            raise RequestError(f"input {number}: expected {expected}, got {_describe(pair)}")
+            raise RequestError(f"input {number}: expected {expected}, got {type_name(pair)}")
         _check_text(pair[-1], f"input {number}: {name}", "a text")
     return inputs
 
@@ -72,7 +72,7 @@ def _check(task_input: object, names: Sequence[str], label: str, *, words: bool)
     if len(names) > 1:
         if not isinstance(task_input, list | tuple) or len(task_input) != len(names):
             expected = f"a tuple of {len(names)} texts ({', '.join(names)})"
-            raise RequestError(f"{label}: expected {expected}, got {_describe(task_input)}")
+            raise RequestError(f"{label}: expected {expected}, got {type_name(task_input)}")
         for name, part in zip(names, task_input, strict=True):
             _check_text(part, f"{label}: {name}", "a text")
     elif words and isinstance(task_input, list | tuple):
@@ -87,18 +87,9 @@ def _check_text(text: object, label: str, expected: str) -> None:
         remedy = (
             "; pass its values, such as [row['text'] for row in rows]" if isinstance(text, Mapping) else ""
         )
-        raise RequestError(f"{label}: expected {expected}, got {_describe(text)}{remedy}")
+        raise RequestError(f"{label}: expected {expected}, got {type_name(text)}{remedy}")
     if not is_unicode(text):
         raise RequestError(f"{label}: not valid Unicode (half of a surrogate pair)")
-
-
-def _describe(value: object) -> str:
-    """Describe a value for messages."""
-    if value is None:
-        return "None"
-    if isinstance(value, list | tuple):
-        return f"a {type(value).__name__} of {len(value)}"
-    return "a text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
 _OTHER_LIBRARIES = {
@@ -186,7 +177,7 @@ def decoding_of(
     if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
             "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "
-            f"got {_describe(decoding)}"
+            f"got {type_name(decoding)}"
         )
     return decoding
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.data.images import MODES
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, type_name
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
@@ -334,7 +334,7 @@ def _form_of(task_input: TaskInput) -> str:
         return (
             "a list of one text; give the text itself" if len(task_input) == 1 else f"{len(task_input)} texts"
         )
-    return f"a value of type {type(task_input).__name__}"
+    return type_name(task_input)
 
 
 # Axes ---------------------------------------------------------------------------------------------------

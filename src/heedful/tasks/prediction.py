@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from heedful.errors import RequestError
+from heedful.errors import RequestError, type_name
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def as_text(task_input: TaskInput) -> str:
         TypeError: it is not a text; `heedful.runs.run.Run.predict` has checked it before.
     """
     if not isinstance(task_input, str):
-        raise TypeError(f"expected a text, got {type(task_input).__name__}")
+        raise TypeError(f"expected a text, got {type_name(task_input)}")
     return task_input
 
 
@@ -204,7 +204,7 @@ def as_texts(task_input: TaskInput) -> tuple[str, ...]:
     if isinstance(task_input, str):
         return (task_input,)
     if not isinstance(task_input, Sequence) or isinstance(task_input, bytes):
-        raise TypeError(f"expected a text or several, got {type(task_input).__name__}")
+        raise TypeError(f"expected a text or several, got {type_name(task_input)}")
     return tuple(task_input)
 
 

@@ -15,7 +15,7 @@ LABELS = {
 ROWS = [{"text": "a b", "label": "x"}, {"text": "b c", "label": "y"}]
 
 
-@pytest.mark.parametrize(("rows", "kind"), [(pandas.DataFrame(ROWS), "a DataFrame"), (ROWS, "a list")])
+@pytest.mark.parametrize(("rows", "kind"), [(pandas.DataFrame(ROWS), "a DataFrame"), (ROWS, "a list of 2")])
 def test_rows_in_place_of_a_split_are_refused(rows, kind, make_run, tmp_path):
     run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
     with pytest.raises(RequestError, match=f"split: expected a name, got {kind}; give rows as data="):
@@ -39,7 +39,7 @@ def test_overrides_are_a_dict(make_run, tmp_path):
         lambda: heedful.prepare("my-own-labels", tmp_path / "new", overrides=["model.n_layers=2"]),
         lambda: heedful.resume(folder, overrides=["model.n_layers=2"]),
     ):
-        with pytest.raises(RequestError, match=r"overrides: expected a dict of settings, got a list; write"):
+        with pytest.raises(RequestError, match="overrides: expected a dict of settings, got a list of 1"):
             call()
 
 
@@ -49,8 +49,8 @@ def test_overrides_are_a_dict(make_run, tmp_path):
         (print, r"expected a list of functions, got a builtin_function_or_method; write callbacks=\[f\]"),
         ([lambda: None], r"callbacks\[0\]: expected a function of one argument, the event; it takes \(\)"),
         ([print, lambda a, b: None], r"callbacks\[1\]: expected a function of one argument"),
-        (["print"], r"callbacks\[0\]: expected a function, got a str"),
-        (None, "callbacks: expected a list of functions, got a NoneType"),
+        (["print"], r"callbacks\[0\]: expected a function, got a text"),
+        (None, "callbacks: expected a list of functions, got None"),
     ],
 )
 def test_callbacks_are_checked_before_the_data_are_read(callbacks, message, make_run, tmp_path):

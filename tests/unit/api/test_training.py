@@ -152,7 +152,10 @@ def test_numbers_become_texts_lists_stay_and_arrays_become_images():
         ({"valid": []}, "expected a key 'train', got 'valid'"),
         ({"train": "train.txt"}, "train.txt: expected rows, or a file named .csv, .* set data.train of the"),
         ({"train": []}, r"data\['train'\]: no rows"),
-        ([{"text": "a", "label": "b"}], r"a dict of data sets by name, got a list; give data=\{'train': …\}"),
+        (
+            [{"text": "a", "label": "b"}],
+            "a dict of data sets by name, got a list of 1; give data={'train'",
+        ),
         ({"train": [("a", "b")]}, "row 1: expected a mapping from column names to values, got a tuple"),
         ({"train": 7}, "expected rows"),
     ],

@@ -146,10 +146,10 @@ def test_an_exception_is_named_with_its_row_and_place(tmp_path, path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("none", r"expected rows \(mappings\), got a value of type NoneType"),
-        ("text", r"expected rows \(mappings\), got a value of type str"),
-        ("map", r"expected rows \(mappings\), got a value of type dict"),
-        ("number", r"expected rows \(mappings\), got a value of type int"),
+        ("none", r"expected rows \(mappings\), got None"),
+        ("text", r"expected rows \(mappings\), got a text"),
+        ("map", r"expected rows \(mappings\), got a dict"),
+        ("number", r"expected rows \(mappings\), got an int"),
     ],
 )
 def test_what_is_no_stream_of_rows_is_refused(tmp_path, value, message):
@@ -160,13 +160,13 @@ def test_what_is_no_stream_of_rows_is_refused(tmp_path, value, message):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("none", "expected a mapping of columns to values, got a value of type NoneType"),
-        ("text", "expected a mapping of columns to values, got a value of type str"),
+        ("none", "expected a mapping of columns to values, got None"),
+        ("text", "expected a mapping of columns to values, got a text"),
         ("null", "field 'text' must be text, got null; remove such rows"),
         ("nan", "field 'text' must be text, got NaN; remove such rows"),
         ("decimal", "column 'text': expected text, a number, a list of these or an image, got .* Decimal"),
         ("map", "field 'text' must be text, got an object"),
-        ("deep", "field 'text.0' must be text, got a list"),
+        ("deep", "field 'text.0' must be text, got a list of 1"),
         ("key", "the name of a column must be text, got 3"),
     ],
 )

@@ -111,7 +111,7 @@ def test_paths_bytes_arrays_and_images_are_accepted(tmp_path):
     [
         (np.zeros((3, 3)), "float64"),
         (np.zeros((3, 3, 2), dtype=np.uint8), r"\(3, 3, 2\)"),
-        (7, "expected a path, an array or an image, got int"),
+        (7, "expected a path, an array or an image, got an int"),
         ("", "the path of an image is empty"),
     ],
 )

@@ -112,7 +112,7 @@ def test_an_image_that_cannot_be_read_is_an_error_or_has_no_vector(explained, tm
     "inputs, options, message",
     [
         ("a text", {}, "expected a list of texts, got a text"),
-        ([3], {}, "input 1: expected a text, got a value of type int"),
+        ([3], {}, "input 1: expected a text, got an int"),
         (["a"], {"pooling": "meen"}, r"pooling=meen: not supported by this run \(did you mean 'mean'"),
         (["a"], {"batch_tokens": 0}, "batch_tokens: expected a whole number of at least 1, got 0"),
     ],

@@ -7,7 +7,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
-from heedful.objectives.cross_entropy import NextToken, _LinearCrossEntropy, linear_cross_entropy
+from heedful.objectives.cross_entropy import NextToken, _aligned, _LinearCrossEntropy, linear_cross_entropy
 from heedful.objectives.terms import Term, total
 
 T, V, D = 11, 7, 5
@@ -41,13 +41,15 @@ def test_equals_torch_in_value_and_gradient(chunk, smoothing, bias):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 def test_weights_padded_for_a_gpu_give_the_same(bias, dtype):
-    def results(padding):
+    def results(multiple):
         hidden, weight, b, y = case(torch.float32, bias)
-        losses = _LinearCrossEntropy.apply(hidden, weight, b, y, 0.3, 5, 3, padding, dtype, True)
+        aligned, b_aligned = _aligned(weight, b, multiple)
+        assert len(aligned) % multiple == 0
+        losses = _LinearCrossEntropy.apply(hidden, aligned, b_aligned, y, V, 0.3, 5, 3, dtype, True)
         inputs = [x for x in (hidden, weight, b) if x is not None]
         return [*losses, *torch.autograd.grad(losses[0], inputs)]
 
-    for padded, plain in zip(results(3), results(0), strict=True):
+    for padded, plain in zip(results(4), results(1), strict=True):
         assert padded.shape == plain.shape
         torch.testing.assert_close(padded, plain, rtol=1e-5, atol=1e-5)
 

@@ -238,8 +238,8 @@ def bad_images():
         (noise(1, 8, 0, 3), "no pixels"),
         (noise(1, 8), "must be uint8"),
         (file.getvalue()[:500], "cannot be read"),
-        ((IMAGES[0], IMAGES[1]), "expected a path, an array or an image, got tuple"),
-        (None, "expected a path, an array or an image, got NoneType"),
+        ((IMAGES[0], IMAGES[1]), "expected a path, an array or an image, got a tuple of 2"),
+        (None, "expected a path, an array or an image, got None"),
     ]
 
 
