@@ -21,7 +21,7 @@ PACKAGE = Path(heedful.__file__).parent
 _SHOWS = {
     "str", "repr", "sorted", "min", "max", "sum", "list", "set", "tuple", "map", "path", "dumps", "show",
     "quote", "dotted", "describe", "short", "form_of", "format_value", "format_bytes",
-    "gibibytes", "by", "metric_name", "first_labels", "as_options",
+    "gibibytes", "by", "first_labels", "as_options",
 }  # fmt: skip
 _NAMES = {
     "error": "reason",

@@ -270,11 +270,11 @@ class Task(ABC):
         predicted = [(row, p) for row, p in zip(located_rows, predictions, strict=True) if not p.error]
         scores, _ = self.metrics(model, [row for row, _ in predicted], [p for _, p in predicted])
         names = self.recipe.scored_metrics
-        values = {name: score.value for score in scores if (name := metric_name(score)) in names}
+        values = {name: score.value for score in scores if (name := score.metric) in names}
         if self.recipe.training.metric not in values:
             raise RequestError(
                 f"training.metric={self.recipe.training.metric}: not among the scores of data.valid: "
-                f"{', '.join(map(metric_name, scores))}; choose another"
+                f"{', '.join(score.metric for score in scores)}; choose another"
             )
         return values
 
@@ -463,11 +463,6 @@ class Task(ABC):
 
     def load_tuned(self, folder: RunFolder) -> None:  # noqa: B027 (most tune nothing)
         """Read the result of `tune`, after `load`; not called for a run whose training has not ended."""
-
-
-def metric_name(score: Score) -> str:
-    """Return the name of a score as ``training.metric`` has it: "macro F1" is ``macro-f1``."""
-    return score.name.lower().replace(" ", "-")
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,16 @@ class Evaluation:
     records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
 
     def __getitem__(self, name: str) -> Score:
-        """Return a score by its name: ``evaluation["BLEU"].value``.
+        """Return a score by its name (``macro F1``), or as ``training.metric`` has it (``macro-f1``).
 
         Raises:
             KeyError: there is no such score; the message names all.
         """
-        scores = {score.name: score for score in self.scores}
-        if name not in scores:
-            raise KeyError(f"no score {name!r}{nearest(name, scores)}; expected one of {', '.join(scores)}")
-        return scores[name]
+        for score in self.scores:
+            if name in (score.name, score.metric):
+                return score
+        names = [score.name for score in self.scores]
+        raise KeyError(f"no score {name!r}{nearest(name, names)}; expected one of {', '.join(names)}")
 
     def __str__(self) -> str:
         lines = [line for score in self.scores for line in score.lines()]

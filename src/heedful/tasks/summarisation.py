@@ -8,7 +8,6 @@ from heedful.config import Config
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.recipes import schema
-from heedful.tasks.base import metric_name
 from heedful.tasks.inputs.processor import SOURCE, TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
@@ -66,7 +65,7 @@ class Summarisation(Translation):
     def quick_scores(self, texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         """Return the scores of summaries in validations: BLEU, chrF and ROUGE."""
         scores = rouge_scores(texts, references, **self._rouge).values()
-        rouge = {metric_name(score): score.value for score in scores}
+        rouge = {score.metric: score.value for score in scores}
         return {**super().quick_scores(texts, references), **rouge}
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:

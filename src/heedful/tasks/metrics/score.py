@@ -27,6 +27,11 @@ class Score:
     details: JsonMapping = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def metric(self) -> str:
+        """The name as ``training.metric`` has it: "macro F1" is ``macro-f1``."""
+        return self.name.lower().replace(" ", "-")
+
     def to_dict(self) -> JsonObject:
         """Return JSON values (``docs/schemas/evaluation.schema.json``); a non-finite value is null."""
         return {

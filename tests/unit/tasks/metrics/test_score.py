@@ -4,6 +4,7 @@ import math
 import pytest
 
 from heedful.errors import RequestError
+from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.metrics.score import Score, check_comparable, check_lengths, comparable, differences
 
 CASED = Score(
@@ -77,3 +78,14 @@ def test_unequal_and_empty_sets_are_refused():
         check_lengths(["a", "b"], ["a", "b", "c"], "hypotheses", "references")
     with pytest.raises(RequestError, match="nothing to score"):
         check_lengths([], [], "hypotheses", "references")
+
+
+def test_a_score_is_found_by_its_name_or_as_the_metric_of_training():
+    f1, bleu = Score("macro F1", 0.5, "a:1"), Score("BLEU", 30.0, "a:1")
+    evaluation = Evaluation("test", [f1, bleu])
+    assert evaluation["macro F1"] is evaluation["macro-f1"] is f1
+    assert evaluation["BLEU"] is evaluation["bleu"] is bleu
+    with pytest.raises(
+        KeyError, match=r"no score 'Bleu' \(did you mean 'BLEU'\?\); expected one of macro F1"
+    ):
+        evaluation["Bleu"]
