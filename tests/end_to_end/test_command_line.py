@@ -24,7 +24,7 @@ VERBS = {
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
         "--temperature", "--top-p", "--top-k",
     },
-    "embed": {"run", "file", "--jsonl", "--column", "--pooling", "--device", "--out"},
+    "embed": {"run", "file", "--jsonl", "--column", "--pooling", "--layer", "--device", "--out"},
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
         "--plot", "--out", "--memory",

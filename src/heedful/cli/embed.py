@@ -29,6 +29,14 @@ Pooling = Annotated[
         show_default=False,
     ),
 ]
+Layer = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Pool the output of this Transformer layer, from 1. [default: the last hidden states]",
+        show_default=False,
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -38,7 +46,12 @@ Out = Annotated[
 
 
 def embed(
-    run: options.Run, inputs: Inputs, pooling: Pooling = None, device: Device = "auto", out: Out = None
+    run: options.Run,
+    inputs: Inputs,
+    pooling: Pooling = None,
+    layer: Layer = None,
+    device: Device = "auto",
+    out: Out = None,
 ) -> None:
     """Compute a vector of each input (text or image): an embedding.
 
@@ -54,7 +67,7 @@ def embed(
     columns = loaded_run.task.embedded_columns
     parsed = inputs.read(source, loaded_run, columns=columns)
     notes, vectors, failed = NoteLog(), [], 0
-    for parsed_input, embedding in _embedded(loaded_run, source.blocks(parsed), pooling):
+    for parsed_input, embedding in _embedded(loaded_run, source.blocks(parsed), pooling, layer):
         if out is None:
             json_result(_record(parsed_input, embedding))
         vectors.append(embedding.vector)
@@ -69,17 +82,18 @@ def embed(
 
 
 def _embedded(
-    run: "Run", blocks: Iterable[Sequence[Input]], pooling: str | None
+    run: "Run", blocks: Iterable[Sequence[Input]], pooling: str | None, layer: int | None
 ) -> Iterator[tuple[Input, "Embedding"]]:
     """Yield each input with its embedding, or with the error of an invalid input, block by block."""
     from heedful.tasks.embedding import Embedding
 
     columns = run.task.embedded_columns
+    index = None if layer is None else layer - 1
     # Also without inputs, so that an unsupported task or pooling is an error.
-    run.embeddings([], pooling=pooling)
+    run.embeddings([], pooling=pooling, layer=index)
     for block in blocks:
         readable = [columns.input_of(each.values) for each in block if not each.error]
-        embeddings = iter(run.embeddings(readable, pooling=pooling))
+        embeddings = iter(run.embeddings(readable, pooling=pooling, layer=index))
         for parsed_input in block:
             error = parsed_input.error
             yield parsed_input, Embedding(None, error=error) if error else next(embeddings)

@@ -230,6 +230,7 @@ class Run:
         inputs: Iterable[TaskInput],
         *,
         pooling: str | None = None,
+        layer: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress = lambda n: None,
     ) -> NDArray[np.float32]:
@@ -247,15 +248,19 @@ class Run:
                 language model reads the last tokens of a text, other models the first.
             pooling: ``mean``, ``first``, ``last`` or ``max``, over all tokens of the input, including special
                 tokens; ``first`` is not available for language models, nor ``first`` and ``last`` for images.
+            layer: index of the Transformer layer whose output is pooled, from 0, or negative from the end; by
+                default then by the mean. None: the last hidden states, after the last norm.
             batch_tokens: maximum number of tokens of a batch, with padding.
             progress: called with the number of inputs that were just embedded.
 
         Raises:
-            RequestError: the task does not support embeddings or the model not this pooling, or an input has
-                the wrong type.
+            RequestError: the task does not support embeddings or the model not this pooling or layer, or an
+                input has the wrong type.
             DataError: an image cannot be read.
         """
-        embeddings = self.embeddings(inputs, pooling=pooling, batch_tokens=batch_tokens, progress=progress)
+        embeddings = self.embeddings(
+            inputs, pooling=pooling, layer=layer, batch_tokens=batch_tokens, progress=progress
+        )
         if errors := [embedding.error for embedding in embeddings if embedding.error]:
             raise DataError(errors[0])
         if truncated := [number for number, embedding in enumerate(embeddings, 1) if embedding.cut]:
@@ -274,6 +279,7 @@ class Run:
         inputs: Iterable[TaskInput],
         *,
         pooling: str | None = None,
+        layer: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress = lambda n: None,
     ) -> list[Embedding]:
@@ -289,7 +295,9 @@ class Run:
         embeddings: list[Embedding] = []
         for start in range(0, max(1, len(checked)), size):
             prepared = self.task.embedding_inputs(checked[start : start + size])
-            embeddings += embed(self.model, prepared, pooling, batch_tokens=batch_tokens, progress=progress)
+            embeddings += embed(
+                self.model, prepared, pooling, layer, batch_tokens=batch_tokens, progress=progress
+            )
         return embeddings
 
     @property

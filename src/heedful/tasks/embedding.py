@@ -29,9 +29,11 @@ from heedful.errors import DataError, RequestError, nearest
 from heedful.models.base import Model
 from heedful.models.recurrent import RecurrentEncoderDecoder
 from heedful.models.transformer import EncoderDecoder
+from heedful.nn.blocks import EncoderStack
 from heedful.nn.layout import Ids, Tokens
 from heedful.nn.patches import Images
 from heedful.nn.pooling import FirstPooling, LastPooling, MaxPooling, MeanPooling
+from heedful.nn.taps import capture
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.inputs.texts import SourceTemplate, Template, group_by_length, input_note, truncate
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
@@ -166,19 +168,19 @@ class EmbeddingInputs:
 
         return cls(dict.fromkeys(pixels, n_tokens), batch, has_pooling, PATCHES, errors=errors)
 
-    def pooling(self, name: str | None) -> Callable[[Model], nn.Module]:
-        """Return a function from a model to the pooling with this name, or to the default pooling.
+    def pooling(self, name: str | None, model: Model, *, of_last_layer: bool) -> nn.Module:
+        """Return the pooling with this name, or the default: the model's own if it is of the last layer.
 
         Raises:
             RequestError: the model does not support it.
         """
         if name is None:
-            return lambda model: model.heads["pooled"] if self.has_pooling else MeanPooling()
+            return model.heads["pooled"] if self.has_pooling and of_last_layer else MeanPooling()
         if name not in self.poolings:
             expected = ", ".join(self.poolings)
             hint = nearest(name, self.poolings)
             raise RequestError(f"pooling={name}: not supported by this run{hint}; expected one of {expected}")
-        return lambda model: POOLINGS[name]()
+        return POOLINGS[name]()
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,7 @@ def embed(
     model: Model,
     inputs: EmbeddingInputs,
     pooling: str | None = None,
+    layer: int | None = None,
     *,
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress = lambda n: None,
@@ -213,17 +216,20 @@ def embed(
         model: in evaluation mode.
         inputs: the inputs.
         pooling: one of `POOLINGS`; by default the model's own, or the mean over tokens.
+        layer: see `hidden_states`.
         batch_tokens: maximum number of tokens of a batch, with padding.
         progress: called with the number of inputs just done.
 
     Raises:
-        RequestError: the model does not support the pooling.
+        RequestError: the model does not support the pooling, or does not have the layer.
     """
-    pool, device = inputs.pooling(pooling)(model), next(model.parameters()).device
+    pool = inputs.pooling(pooling, model, of_last_layer=layer is None)
+    device = next(model.parameters()).device
+    _check_layer(model, layer)
     vectors: dict[int, NDArray[np.float32]] = {}
     for group in group_by_length(inputs.n_tokens, batch_tokens):
         batch = inputs.batch(group).to(device)
-        rows = pool(hidden_states(model, batch), batch.layout).float().cpu().numpy()
+        rows = pool(hidden_states(model, batch, layer), batch.layout).float().cpu().numpy()
         vectors |= dict(zip(group, rows, strict=True))
         progress(len(group))
     progress(len(inputs.errors))
@@ -235,8 +241,21 @@ def _embeddings(inputs: EmbeddingInputs, vectors: Mapping[int, NDArray[np.float3
         yield Embedding(vectors.get(i), inputs.notes.get(i), inputs.errors.get(i), inputs.cut.get(i, 0))
 
 
-def hidden_states(model: Model, inputs: Tokens | Images) -> Float[Tensor, "T d"]:
-    """Return the hidden states that are pooled: those of the last layer, or the output of an encoder."""
+def hidden_states(model: Model, inputs: Tokens | Images, layer: int | None = None) -> Float[Tensor, "T d"]:
+    """Return the hidden states that are pooled.
+
+    Args:
+        model: the model.
+        inputs: sequences.
+        layer: index of the layer of the encoder, or else of the model, whose output is returned, from 0, or
+            negative from the end; None: the output of encoder or model, with pre-norm after the last norm.
+    """
+    if layer is not None:
+        name, stack = _stack_of(model)
+        tap = f"{name}.blocks.{range(len(stack.blocks))[layer]}.output"
+        with capture(model, {tap: None}) as captured:
+            hidden_states(model, inputs)
+        return captured[tap][-1]
     match model:
         case EncoderDecoder():
             return model.encode(inputs)
@@ -244,3 +263,23 @@ def hidden_states(model: Model, inputs: Tokens | Images) -> Float[Tensor, "T d"]
             return model.encode(inputs).annotations
     hidden: Tensor = model(inputs)
     return hidden
+
+
+def _stack_of(model: Model) -> tuple[str, EncoderStack]:
+    """Return the stack of layers that read the input, with its name in the model.
+
+    Raises:
+        RequestError: the model has none: it is recurrent, or a convolutional network.
+    """
+    for name in ("encoder", "stack"):
+        if isinstance(stack := getattr(model, name, None), EncoderStack):
+            return name, stack
+    raise RequestError("layer: not supported by this run, whose model has no Transformer layers")
+
+
+def _check_layer(model: Model, layer: int | None) -> None:
+    if layer is None:
+        return
+    n = len(_stack_of(model)[1].blocks)
+    if not -n <= layer < n:
+        raise RequestError(f"layer: there is no such layer; the model has {n}")

@@ -1,10 +1,15 @@
 """Vectors of the inputs of every run that can be explained: of every task and family of models."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from heedful.cli.main import app
 from heedful.errors import DataError, RequestError
+from heedful.nn.blocks import EncoderStack
 from heedful.tasks.embedding import POOLINGS, hidden_states
 
 TEXTS = ["the cat", "a dog sat", "", "mat", "the dog"]
@@ -64,6 +69,37 @@ def test_poolings_are_those_of_numpy_over_all_tokens(explained, every):
             np.testing.assert_allclose(found, expected[pooling], rtol=1e-4, atol=2e-6)
     default = expected["mean"] if own is None else own
     np.testing.assert_allclose(run.embed([input])[0], default, rtol=1e-4, atol=2e-6)
+
+
+def test_layers_are_those_that_hooks_of_torch_read(explained, every):
+    run, given = explained(every)
+    (input,) = inputs_for(run, given)[1:2]
+    stack = getattr(run.model, "encoder", getattr(run.model, "stack", None))
+    if not isinstance(stack, EncoderStack):
+        with pytest.raises(RequestError, match="layer: not supported by this run, whose model has no"):
+            run.embed([input], layer=0)
+        return
+    n, outputs = len(stack.blocks), []
+    handles = [b.register_forward_hook(lambda m, x, output: outputs.append(output)) for b in stack.blocks]
+    run.embed([input])
+    for handle in handles:
+        handle.remove()
+    assert len(outputs) == n
+    for layer in range(n):
+        expected = outputs[layer].mean(0).numpy()
+        np.testing.assert_allclose(run.embed([input], layer=layer)[0], expected, rtol=1e-4, atol=2e-6)
+        np.testing.assert_array_equal(run.embed([input], layer=layer), run.embed([input], layer=layer - n))
+    for layer in (n, -n - 1):
+        with pytest.raises(RequestError, match=f"layer: there is no such layer; the model has {n}"):
+            run.embed([], layer=layer)
+
+
+def test_the_command_counts_layers_from_one(explained):
+    run, _ = explained("classification")
+    arguments = ["embed", str(run.folder.path), "--layer", "2", "--pooling", "max"]
+    outcome = CliRunner().invoke(app, arguments, input="the cat\n")
+    found = json.loads(outcome.stdout)["vector"]
+    np.testing.assert_allclose(found, run.embed(["the cat"], layer=1, pooling="max")[0], atol=1e-6)
 
 
 def test_every_task_is_swept(tasks):
