@@ -69,7 +69,13 @@ build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css src/he
 	$(BIN)/heedful lab --all --out build/gallery $(LAB)
 	touch $@
 
-docs: $(VENV)/docs-installed build/gallery-made
+# The notebooks are run in a folder of their own, which they fill with runs.
+build/notebooks-run: $(wildcard docs/notebooks/*.ipynb src/heedful/api/*.py) | $(VENV)/installed
+	rm -rf build/notebooks && mkdir -p build/notebooks && cp docs/notebooks/*.ipynb build/notebooks
+	$(BIN)/jupyter execute --inplace build/notebooks/*.ipynb
+	touch $@
+
+docs: $(VENV)/docs-installed build/gallery-made build/notebooks-run
 	$(BIN)/mkdocs build --strict
 	@echo 'open site/index.html; with the search: $(BIN)/python -m http.server -d site'
 
@@ -78,4 +84,4 @@ pages: $(VENV)/installed
 	set -e; for name in settings_pages error_pages command_page lectures_page; do $(BIN)/python docs/generate/$$name.py; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build/gallery build/gallery-made site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build site

@@ -4,8 +4,11 @@ Links are written for the repository; links to notebooks, and to and from the ro
 the site.
 """
 
+import html
 import json
 import re
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,9 @@ PAGES = {
 """Pages of the root, and their names in the site."""
 
 NOTEBOOKS = ROOT / "docs" / "notebooks"
+
+RUN_NOTEBOOKS = ROOT / "build" / "notebooks"
+"""Folder in which `make docs` runs the notebooks; without it, their pages have no outputs."""
 
 SEARCH = {
     "faq.md": 3.0,
@@ -49,7 +55,9 @@ def on_files(files: Any, config: Any) -> Any:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, shown, content=from_root(text)))
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        page = from_notebook(path.name, path.read_text(encoding="utf-8"))
+        was_run = (RUN_NOTEBOOKS / path.name).is_file()
+        text = (RUN_NOTEBOOKS / path.name if was_run else path).read_text(encoding="utf-8")
+        page = from_notebook(path.name, text)
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
     if not (GALLERY / "index.html").is_file():
         files.append(File.generated(config, "gallery/index.html", content=NO_GALLERY))
@@ -74,15 +82,33 @@ def from_root(text: str) -> str:
 
 
 def from_notebook(name: str, text: str) -> str:
-    """Return the page of a notebook: its text, its code without outputs, and a link to its file."""
+    """Return the page of a notebook: its text, its code, what that showed, and a link to its file."""
     cells = []
     for cell in json.loads(text)["cells"]:
         source = "".join(cell["source"])
-        cells.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        if cell["cell_type"] == "markdown":
+            cells.append(source)
+        else:
+            cells += [f"```python\n{source}\n```", *outputs_of(cell)]
     title, *rest = cells
     heading, _, introduction = title.partition("\n")
     link = f'<a href="{name}" download>Download this notebook</a> to run it.'
     return "\n\n".join([heading, introduction.strip(), link, *rest]) + "\n"
+
+
+def outputs_of(cell: dict[str, Any]) -> Iterator[str]:
+    """Yield what a cell showed, as blocks of HTML: tables, images, pages, and printed text."""
+    for is_printed, outputs in groupby(cell["outputs"], lambda output: output["output_type"] == "stream"):
+        if is_printed:
+            printed = "".join(part for output in outputs for part in output["text"])
+            yield f'<div class="output"><pre>{html.escape(printed)}</pre></div>'
+            continue
+        for output in outputs:
+            shown = {kind: "".join(data) for kind, data in output["data"].items()}
+            block = f"<pre>{html.escape(shown['text/plain'])}</pre>"
+            if "image/png" in shown:
+                block = f'<img src="data:image/png;base64,{shown["image/png"].strip()}" alt="plot">'
+            yield f'<div class="output">{shown.get("text/html", block)}</div>'
 
 
 def to_notebooks(text: str) -> str:

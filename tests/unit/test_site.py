@@ -119,15 +119,28 @@ def test_links_to_the_pages_of_the_root_are_turned():
     assert HOOKS.from_root("[x](CONTRIBUTING.md#two-walks)") == "[x](contributing.md#two-walks)"
 
 
-def test_the_page_of_a_notebook_has_its_text_and_code():
+def test_the_page_of_a_notebook_has_its_text_code_and_outputs():
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["a <\n"]},
+        {"output_type": "stream", "name": "stdout", "text": ["b\n", "c\n"]},
+        {"output_type": "display_data", "data": {"text/plain": ["x"], "text/html": ["<b>", "x</b>"]}},
+        {"output_type": "display_data", "data": {"text/plain": ["x"], "image/png": "iVBO\n"}},
+        {"output_type": "execute_result", "data": {"text/plain": ["[1 < 2]"]}},
+    ]
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "\n", "Why."]},
-        {"cell_type": "code", "source": ["x = 1\n", "x"], "outputs": [{"text": "not shown"}]},
+        {"cell_type": "code", "source": ["x = 1\n", "x"], "outputs": outputs},
+        {"cell_type": "code", "source": ["y"], "outputs": []},
         {"cell_type": "markdown", "source": ["## Next"]},
     ]
     assert HOOKS.from_notebook("a.ipynb", json.dumps({"cells": cells})) == (
         '# Title\n\nWhy.\n\n<a href="a.ipynb" download>Download this notebook</a> to run it.\n\n'
-        "```python\nx = 1\nx\n```\n\n## Next\n"
+        "```python\nx = 1\nx\n```\n\n"
+        '<div class="output"><pre>a &lt;\nb\nc\n</pre></div>\n\n'
+        '<div class="output"><b>x</b></div>\n\n'
+        '<div class="output"><img src="data:image/png;base64,iVBO" alt="plot"></div>\n\n'
+        '<div class="output"><pre>[1 &lt; 2]</pre></div>\n\n'
+        "```python\ny\n```\n\n## Next\n"
     )
     assert HOOKS.to_notebooks("[x](../notebooks/a-b.ipynb) `a.ipynb`") == "[x](../notebooks/a-b.md) `a.ipynb`"
 
