@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.errors import type_name
 from heedful.nn.layout import Tokens
 from heedful.nn.state import State
 
@@ -21,6 +23,22 @@ class Model(nn.Module):
 
     lowers: ClassVar[bool] = False
     """Whether it can be trained on a copy of its weights in bf16, if no module needs them in fp32."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `forward`.
+
+        Raises:
+            TypeError: an argument is not packed.
+        """
+        for given in (*args, *kwargs.values()):
+            if isinstance(given, Tensor | np.ndarray | list | tuple):
+                raise TypeError(
+                    f"expected Tokens or Images, got {type_name(given)}; pack ids with "
+                    "heedful.nn.layout.Tokens.of([[5, 7], [6]]), or if they are padded [B, S], with "
+                    "Tokens.from_padded(ids, lengths); and pixels with "
+                    "heedful.nn.patches.Images.of(pixels, n_tokens)"
+                )
+        return super().__call__(*args, **kwargs)
 
     @property
     def alignment_taps(self) -> Sequence[str]:
