@@ -1,5 +1,6 @@
 """The walks of CONTRIBUTING.md: what they say to write is enough to train, to score and for the laws."""
 
+import ast
 import json
 import re
 import shutil
@@ -12,7 +13,7 @@ from heedful.runs.reading import read_recipe
 
 ROOT = Path(__file__).parents[2]
 WALK = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Two walks")[2]
-COPIED = ("src", "tests/laws", "tests/conftest.py", "pyproject.toml")
+COPIED = ("src", "tests/laws", "tests/support", "tests/conftest.py", "pyproject.toml")
 SHORT = [
     *(f"model.{size}" for size in ("d_model=12", "layer.channels.d_ff=17", "n_layers=1")),
     "data.train.limit=60",
@@ -80,12 +81,15 @@ def copy(tmp_path_factory):
 
 
 def _add(path, line):
+    """Append a line to the table of a file."""
     text = _imported(path.read_text(encoding="utf-8"), line.code)
-    begun, n = re.subn(
-        rf"^({line.table}\b.*[{{(]\n)", lambda found: found[1] + line.code, text, count=1, flags=re.M
-    )
-    assert n == 1, line
-    path.write_text(begun, encoding="utf-8")
+    tables = [
+        node.value for node in ast.parse(text).body if re.match(rf"{line.table}\b.* = ", ast.unparse(node))
+    ]
+    assert len(tables) == 1, line
+    table = ast.get_source_segment(text, tables[0])
+    entries, closing = table[:-1].rstrip().removesuffix(","), table[-1]
+    path.write_text(text.replace(table, f"{entries},\n{line.code}{closing}"), encoding="utf-8")
 
 
 def _imported(text, code):
@@ -109,10 +113,10 @@ def python(copy, process, environment):
     return run
 
 
-def test_the_walks_are_two_files_a_section_and_three_lines():
+def test_the_walks_are_two_files_a_section_and_four_lines():
     assert len(FILES) == 2
     assert len(SECTIONS) == 1
-    assert [line.table for line in LINES] == ["MIXERS", "MIXERS", "CLASS"]
+    assert [line.table for line in LINES] == ["MIXERS", "MIXERS", "ENCODERS", "CLASS"]
 
 
 def test_each_ends_in_a_command_that_trains_on_what_is_built_in():
@@ -125,7 +129,7 @@ def test_each_ends_in_a_command_that_trains_on_what_is_built_in():
         assert {source.kind for source in (data.train, data.valid, *data.test.values())} == {"built-in"}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe, override", COMMANDS)
 def test_what_was_added_trains_and_is_scored(python, copy, recipe, override):
     python("-m", "heedful", "train", recipe, override, *SHORT, "--out", recipe)
@@ -135,7 +139,7 @@ def test_what_was_added_trains_and_is_scored(python, copy, recipe, override):
     assert json.loads(done.stdout)["splits"][0]["scores"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_laws_hold_what_was_added(python):
     chosen = "moving or focal or registry or every_mixer or every_objective"
     done = python("-m", "pytest", "tests/laws", "-k", chosen, "-p", "no:cacheprovider", "-vv")

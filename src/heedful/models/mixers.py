@@ -383,7 +383,7 @@ MIXERS: tuple[type[MixerSection], ...] = (
     ConvolutionConfig,
     ParallelConvolutionsConfig,
 )
-"""Position mixers; a mixer added here is available in every stack."""
+"""Position mixers, the default first; a mixer added here is available in every stack."""
 
 
 class CustomMixer(MixerSection, CustomSection):
