@@ -223,8 +223,10 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
         stack(config, config.context),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )
-    residuals = sum(1 if layer.channels.kind == "none" else 2 for layer in config.layers)
-    initialise(model, n_residuals=residuals if config.layer.norm_placement == "pre" else 1)
+    # Sums of pre-norm layers are not normalised: they grow with each layer.
+    summed = [layer for layer in config.layers if layer.norm_placement == "pre"]
+    residuals = sum(1 if layer.channels.kind == "none" else 2 for layer in summed)
+    initialise(model, n_residuals=max(1, residuals))
     return model
 
 

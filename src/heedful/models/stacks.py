@@ -207,7 +207,7 @@ class TokenStackConfig(StackConfig):
 
 
 def stack(config: StackConfig, n_positions: int) -> EncoderStack:
-    """Build the layers of a stack, followed by a norm if pre-norm.
+    """Build the layers of a stack, followed by a norm if the last one is pre-norm.
 
     Args:
         config: the configuration.
@@ -220,7 +220,7 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
         channels = layer.channels.build(config.d_model)
         channel_sublayer = nn.Identity() if channels is None else _residual(config, layer, channels)
         blocks.append(EncoderBlock(mixer, channel_sublayer))
-    return EncoderStack(blocks, _last_norm(config, config.layer))
+    return EncoderStack(blocks, _last_norm(config, config.layers[-1]))
 
 
 def _residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Residual:
@@ -230,7 +230,7 @@ def _residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Resid
 
 
 def _last_norm(config: StackConfig, layer: LayerConfig) -> nn.Module:
-    """Build what follows the last layer: a norm in pre-norm stacks, otherwise an identity."""
+    """Build what follows the last layer: a norm if its sums are not yet normalised, else an identity."""
     return nn.Identity() if layer.norm_placement == "post" else layer.norm.build(config.d_model)
 
 
@@ -269,7 +269,8 @@ class DecoderConfig(StackConfig):
         n_layers: number of layers of the encoder.
         n_decoder_layers: number of layers of the decoder; null: n_layers.
         decoder_layer: changes of ``layer`` in the decoder. Power normalisation was released with
-            ``layer.norm: power`` and ``decoder_layer.norm: layer``.
+            ``layer.norm: power`` and ``decoder_layer.norm: layer``. The layers of the decoder are alike;
+            ``pattern`` changes those of the encoder.
         cross_attention: attention to the output of the encoder; null: with the heads and the score of the
             decoder's self-attention, and all source tokens visible.
     """

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.errors import RequestError
 from heedful.nn.layout import Layout
 from heedful.nn.residual import Residual
 from heedful.nn.state import Cache, CachingMixer, Memory, MemoryMixer
@@ -39,9 +40,17 @@ class EncoderBlock(nn.Module):
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
     def new_cache(self) -> Cache:
-        """Return an empty cache of the mixer."""
+        """Return an empty cache of the mixer.
+
+        Raises:
+            RequestError: the mixer has none, such as a custom one that was only meant to be trained.
+        """
         part = self.mixer.part
-        assert isinstance(part, CachingMixer)
+        if not isinstance(part, CachingMixer):
+            raise RequestError(
+                f"{type(part).__name__} has no method new_cache(), so the model cannot generate; see "
+                "heedful.nn.state.Cache"
+            )
         return part.new_cache()
 
     def forward(

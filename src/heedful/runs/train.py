@@ -1,7 +1,7 @@
 """Train a recipe into a run (``heedful train``)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -39,7 +39,7 @@ from heedful.tasks.registry import task_for
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import average, final_weights
-from heedful.training.distribution import start_processes, with_threads
+from heedful.training.distribution import start_processes, using_threads
 from heedful.training.fast_paths import choose_compile, choose_precision, choose_processes
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
@@ -84,7 +84,7 @@ def train_run(
     if not resume:
         _check_warm_up(recipe)
     with ExitStack() as stack:
-        stack.enter_context(_threads(recipe.training.threads))
+        stack.enter_context(using_threads(recipe.training.threads))
         torch_device = stack.enter_context(distribution.process_group(choose_device(device)))
         folder = RunFolder(out)
         log_once = log if distribution.is_first() else lambda line: None
@@ -135,7 +135,8 @@ def _set_up(
     if not resume:
         n_parts = distribution.world() * recipe.training.accumulate
         rehearse(module, data, n_parts, device, partial(too_wide, recipe, prepared.longest))
-    validate = with_threads(n_threads, task.validator(prepared, module))
+    # It runs in the first process while the others wait.
+    validate = using_threads(n_threads)(task.validator(prepared, module))
     frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
     settings = recipe.training
@@ -315,17 +316,6 @@ def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
     settings, lengths = recipe.training, data.lengths
     columns = lengths.shape[1] if lengths.ndim > 1 else 1
     return settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
-
-
-@contextmanager
-def _threads(n: int | None) -> Iterator[None]:
-    """Set the number of torch's threads within the context; None: leave it unchanged."""
-    n_before = torch.get_num_threads()
-    torch.set_num_threads(n or n_before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_before)
 
 
 def finish(

@@ -296,7 +296,8 @@ class TensorBoard:
             case Updated() if event.update % self.every == 0:
                 scalars = {"loss": event.loss, "rate": event.rate, "norm": event.norm, **event.terms}
                 self._write("train", scalars, event.update)
-                self._write("train", {"tokens_per_second": event.tokens / event.seconds}, event.update)
+                speed = event.tokens / max(event.seconds, 1e-9)
+                self._write("train", {"tokens_per_second": speed}, event.update)
             case Validated():
                 self._write("validation", event.metrics, event.update)
             case Stopped():

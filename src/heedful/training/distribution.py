@@ -9,7 +9,6 @@ per update, so they lose less time beside other programs, and none on an idle ma
 """
 
 import ctypes
-import json
 import os
 import signal
 import socket
@@ -18,12 +17,11 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
-from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,7 +30,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from heedful.errors import WorkError
 
-Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 
 # The other ranks wait while the first one validates and saves.
@@ -62,22 +59,21 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
         _end_with_parent(int(os.environ[PARENT]))
         rank, store = int(os.environ["RANK"]), Path(os.environ[STORE])
         ready_file(store, rank).touch()
-        with join_group(rank, int(os.environ["WORLD_SIZE"]), store):
-            yield device
-        return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
-    try:
+        group = join_group(rank, int(os.environ["WORLD_SIZE"]), store)
+    else:
+        group = _group("nccl" if device.type == "cuda" else "gloo")
+    with group:
         yield device
-    finally:
-        dist.destroy_process_group()
+
+
+def join_group(rank: int, n: int, store: Path) -> AbstractContextManager[None]:
+    """Join a gloo process group of ``n`` processes on this machine, with ``store`` as rendezvous file."""
+    return _group("gloo", init_method=store.resolve().as_uri(), rank=rank, world_size=n)
 
 
 @contextmanager
-def join_group(rank: int, n: int, store: Path) -> Iterator[None]:
-    """Join a gloo process group of ``n`` processes on this machine, with ``store`` as rendezvous file."""
-    dist.init_process_group(
-        "gloo", init_method=store.resolve().as_uri(), rank=rank, world_size=n, timeout=_TIMEOUT
-    )
+def _group(backend: str, **options: Any) -> Iterator[None]:
+    dist.init_process_group(backend, timeout=_TIMEOUT, **options)
     try:
         yield
     finally:
@@ -165,17 +161,11 @@ def sum_counts(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def from_first(value: Value) -> Value:
-    """Broadcast the JSON-serialisable ``value`` of the first process to all processes."""
-    if world() == 1:
-        return value
-    text = json.dumps(value).encode() if is_first() else b""
-    size = torch.tensor(len(text), device=_device())
-    dist.broadcast(size, 0)
-    data = torch.zeros(int(size), dtype=torch.uint8, device=_device())
-    if is_first():
-        data.copy_(torch.frombuffer(bytearray(text), dtype=torch.uint8))
-    dist.broadcast(data, 0)
-    return json.loads(data.cpu().numpy().tobytes())
+    """Broadcast the ``value`` of the first process to all processes."""
+    values = [value]
+    if world() > 1:
+        dist.broadcast_object_list(values, src=0, device=_device())
+    return values[0]
 
 
 _START_LIMIT, _END_LIMIT, _FAILURE_LIMIT = 300.0, 60.0, 20.0
@@ -200,16 +190,16 @@ def start_processes(n: int, run: Path, threads_per_process: int | None = None) -
     Raises:
         WorkError: one of the processes ended early.
     """
-    threads = torch.get_num_threads()
     if n == 1:
         yield
         return
-    n_threads = threads_per_process or max(1, threads // n)
-    with tempfile.TemporaryDirectory(prefix="heedful-") as name:
+    n_threads = threads_per_process or max(1, torch.get_num_threads() // n)
+    started: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory(prefix="heedful-") as name, using_threads(n_threads):
         folder = Path(name)
-        started = [_start(rank, n, n_threads, run, folder) for rank in range(1, n)]
         try:
-            torch.set_num_threads(n_threads)
+            for rank in range(1, n):
+                started.append(_start(rank, n, n_threads, run, folder))
             _wait_until_ready(started, folder)
             with _explain_failures(started, folder), join_group(0, n, folder / "store"):
                 barrier()  # the other processes wait here for the data
@@ -222,22 +212,17 @@ def start_processes(n: int, run: Path, threads_per_process: int | None = None) -
             for process in started:
                 process.kill()
                 process.wait()
-            torch.set_num_threads(threads)
 
 
-def with_threads(n: int, function: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
-    """Wrap a function so that it uses ``n`` threads: it runs here while the other processes wait."""
-
-    @wraps(function)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
-        n_before = torch.get_num_threads()
-        torch.set_num_threads(n)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            torch.set_num_threads(n_before)
-
-    return call
+@contextmanager
+def using_threads(n: int | None) -> Iterator[None]:
+    """Let torch use ``n`` threads within the context, or in a function that is decorated; None: as before."""
+    n_before = torch.get_num_threads()
+    torch.set_num_threads(n or n_before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_before)
 
 
 def _start(rank: int, n: int, threads: int, run: Path, folder: Path) -> subprocess.Popen[bytes]:

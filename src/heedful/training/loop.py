@@ -136,7 +136,7 @@ class Training:
                 )  # fmt: skip
                 self._notify(updated)
                 fault_point("after-update")  # tests end the process here
-            self._notify(Stopped(state.update, stop_reason or "data", state.seconds))
+        self._notify(Stopped(state.update, stop_reason or "data", state.seconds))
         return TrainingResult(stop_reason or "data", state, resumed_at)
 
     def _begin(self, *, resume: bool) -> None:

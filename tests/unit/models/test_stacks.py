@@ -153,6 +153,14 @@ def test_a_pattern_may_be_longer_than_the_stack():
     assert [layer.channels.kind for layer in config.layers] == ["feed-forward"]
 
 
+@pytest.mark.parametrize(("placement", "last"), [("post", "pre"), ("pre", "post")])
+def test_the_norm_after_the_stack_depends_on_its_last_layer(placement, last):
+    """Sums of a pre-norm layer are not normalised; those of a post-norm layer are."""
+    pattern = [{}, {"norm_placement": last}]
+    config = config_of("encoder", n_layers=2, layer={"norm_placement": placement}, pattern=pattern)
+    assert isinstance(encoder.build(config, 17).stack.norm, LayerNorm) == (last == "pre")
+
+
 def test_without_a_pattern_all_layers_are_alike():
     config = config_of("encoder")
     assert config.layers == (config.layer,) * 3

@@ -1,8 +1,10 @@
 """Blocks and stacks: the order of their parts, what each is given, and the top of the encoder."""
 
+import pytest
 import torch
 from torch import nn
 
+from heedful.errors import RequestError
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
@@ -123,3 +125,14 @@ def test_the_residual_stream_can_be_read_and_replaced_after_every_part():
     other = tokens(LAYOUT, seed=3)
     with intervene(stack, {"blocks.0.after_cross_attention": lambda _: other}):
         torch.testing.assert_close(stack(x, LAYOUT, memories), stack.norm(block.feed_forward(other)))
+
+
+def test_a_mixer_without_a_cache_cannot_generate():
+    class Mean(nn.Module):
+        def forward(self, x, layout, cache=None):
+            return x
+
+    block = EncoderBlock(PreNorm(Mean(), LayerNorm(D)), nn.Identity())
+    assert block(tokens(LAYOUT), LAYOUT).shape == (LAYOUT.n_tokens, D)
+    with pytest.raises(RequestError, match=r"Mean has no method new_cache\(\), so the model cannot generate"):
+        block.new_cache()

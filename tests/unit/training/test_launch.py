@@ -24,10 +24,11 @@ def test_one_process_alone_is_left_as_it_is(tmp_path, threads):
 
 def test_work_while_the_others_wait_has_all_threads(threads):
     threads(1)
-    assert distribution.with_threads(2, lambda x, y: (x, y, torch.get_num_threads()))(3, 5) == (3, 5, 2)
+    validate = distribution.using_threads(2)(lambda x, y: (x, y, torch.get_num_threads()))
+    assert validate(3, 5) == validate(3, 5) == (3, 5, 2)
     assert torch.get_num_threads() == 1
     with pytest.raises(ZeroDivisionError):
-        distribution.with_threads(2, lambda: 1 // 0)()
+        distribution.using_threads(2)(lambda: 1 // 0)()
     assert torch.get_num_threads() == 1
 
 
@@ -74,6 +75,23 @@ def test_threads_per_process_are_set_or_shared(tmp_path, threads, monkeypatch, o
     with pytest.raises(WorkError), distribution.start_processes(2, tmp_path, of_each):
         pass
     assert begun == [(1, 2, got)]
+    assert torch.get_num_threads() == 4
+
+
+def test_processes_are_killed_if_a_later_one_cannot_be_started(tmp_path, threads, monkeypatch):
+    threads(4)
+    begun = []
+
+    def start(rank, *context):
+        if rank == 2:
+            raise OSError("no memory")
+        begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        return begun[-1]
+
+    monkeypatch.setattr(distribution, "_start", start)
+    with pytest.raises(OSError, match="no memory"), distribution.start_processes(3, tmp_path):
+        pass
+    assert [process.poll() for process in begun] == [-9]
     assert torch.get_num_threads() == 4
 
 

@@ -367,6 +367,18 @@ def test_a_nan_loss_stops_training_and_saves_the_batch(tmp_path):
     assert json.loads((tmp_path / "bad_batch.json").read_text())["update"] == 5
 
 
+def test_a_callback_that_fails_at_the_end_does_not_end_the_others_twice(tmp_path):
+    events = []
+
+    def fail(event):
+        if isinstance(event, Stopped):
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        Toy(tmp_path, {"max_updates": 4}, callbacks=[events.append, fail]).train()
+    assert [event.reason for event in events if isinstance(event, Stopped)] == ["updates"]
+
+
 def test_the_metric_must_be_among_those_measured(tmp_path):
     toy = Toy(tmp_path, {"metric": "los"})
     with pytest.raises(RequestError, match=r"no metric 'los' .did you mean 'loss'.*available: loss"):
