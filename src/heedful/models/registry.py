@@ -1,6 +1,7 @@
 """Registry of model families and presets by name; models added here are available to recipes and commands."""
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Annotated
 
 from pydantic import Field
@@ -17,41 +18,34 @@ from heedful.models import (
     vision,
 )
 from heedful.models.base import Model
-from heedful.models.captioner import CaptionerConfig
-from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import LanguageModelConfig
-from heedful.models.recurrent import RecurrentConfig
-from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
-from heedful.models.resnet import ResNetConfig
-from heedful.models.transformer import TransformerConfig
-from heedful.models.vision import VisionConfig
 from heedful.typing import JsonMapping
 
 AnyConfig = (
-    TransformerConfig
-    | RecurrentConfig
-    | LanguageModelConfig
-    | EncoderConfig
-    | VisionConfig
-    | ResNetConfig
-    | CaptionerConfig
-    | RecurrentCaptionerConfig
+    transformer.TransformerConfig
+    | recurrent.RecurrentConfig
+    | language_model.LanguageModelConfig
+    | encoder.EncoderConfig
+    | vision.VisionConfig
+    | resnet.ResNetConfig
+    | captioner.CaptionerConfig
+    | recurrent_captioner.RecurrentCaptionerConfig
 )
 
 ModelConfig = Annotated[AnyConfig, Field(discriminator="kind")]
 
-_FAMILIES = (transformer, recurrent, language_model, encoder, vision, resnet, captioner, recurrent_captioner)
-
-BUILDERS: dict[str, Callable[..., Model]] = {
-    "transformer": transformer.build,
-    "recurrent": recurrent.build,
-    "language-model": language_model.build,
-    "encoder": encoder.build,
-    "vision": vision.build,
-    "resnet": resnet.build,
-    "captioner": captioner.build,
-    "recurrent-captioner": recurrent_captioner.build,
+FAMILIES = {
+    "transformer": transformer,
+    "recurrent": recurrent,
+    "language-model": language_model,
+    "encoder": encoder,
+    "vision": vision,
+    "resnet": resnet,
+    "captioner": captioner,
+    "recurrent-captioner": recurrent_captioner,
 }
+"""The module of each family, with its presets, and ``build`` of a model from a configuration and sizes."""
+
+BUILDERS: dict[str, Callable[..., Model]] = {kind: family.build for kind, family in FAMILIES.items()}
 
 READERS: dict[str, Callable[..., Model]] = {
     "encoder": encoder.build,
@@ -59,24 +53,15 @@ READERS: dict[str, Callable[..., Model]] = {
 }
 """Families that can encode a text as one vector."""
 
-SIZES: dict[str, tuple[str, ...]] = {
-    "transformer": ("source_vocab", "target_vocab"),
-    "recurrent": ("source_vocab", "target_vocab"),
-    "language-model": ("vocab_size",),
-    "encoder": ("vocab_size",),
-    "vision": (),
-    "resnet": (),
-    "captioner": ("vocab_size",),
-    "recurrent-captioner": ("vocab_size",),
-}
+SIZES = {kind: tuple(signature(build).parameters)[1:] for kind, build in BUILDERS.items()}
 """Sizes of each family that depend on the data, by the argument names of its builder."""
 
 PRESETS: dict[str, AnyConfig] = {
-    name: config for family in _FAMILIES for name, config in family.PRESETS.items()
+    name: config for family in FAMILIES.values() for name, config in family.PRESETS.items()
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = {
-    name: sizes for family in _FAMILIES for name, sizes in getattr(family, "VOCABULARIES", {}).items()
+    name: sizes for family in FAMILIES.values() for name, sizes in getattr(family, "VOCABULARIES", {}).items()
 }
 """Vocabulary sizes of text presets, in the order of `SIZES`; used for parameter counts."""
 

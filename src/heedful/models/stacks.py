@@ -220,7 +220,8 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
         channels = layer.channels.build(config.d_model)
         channel_sublayer = nn.Identity() if channels is None else _residual(config, layer, channels)
         blocks.append(EncoderBlock(mixer, channel_sublayer))
-    return EncoderStack(blocks, _last_norm(config, config.layers[-1]))
+    last = config.layers[-1] if blocks else config.layer
+    return EncoderStack(blocks, _last_norm(config, last))
 
 
 def _residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Residual:

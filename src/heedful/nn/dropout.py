@@ -1,11 +1,11 @@
 """Dropout with a fast random mask on the CPU."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
-
-from heedful.nn.autograd import Context
 
 _LEVELS = 1 << 16  # values of the 16 random bits per element
 _WORD = 64 // 16  # elements per 64-bit draw of the generator
@@ -37,21 +37,17 @@ def _(x: Tensor, dropped: int) -> Tensor:
     return x.new_empty(x.shape, dtype=torch.uint8)
 
 
-class _DropContext(Context):
-    scale: float
-
-
 class _Drop(torch.autograd.Function):
     """Compute ``x * mask * scale``; saves only the mask (one byte per element) for the backward pass."""
 
     @staticmethod
-    def forward(ctx: _DropContext, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
         return (x * mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx: _DropContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (mask,) = ctx.saved_tensors
         return _Drop.apply(grads[0], mask, ctx.scale), None, None
 

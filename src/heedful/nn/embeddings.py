@@ -1,21 +1,17 @@
 """Token embeddings."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.nn.autograd import Context
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import Tap
 
 OUTPUT = "embedded tokens, the input of the first layer"
-
-
-class _LookupContext(Context):
-    shape: torch.Size
-    dtype: torch.dtype
 
 
 class _Lookup(torch.autograd.Function):
@@ -25,13 +21,13 @@ class _Lookup(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: _LookupContext, ids: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.shape, ctx.dtype = weight.shape, weight.dtype
         return weight.index_select(0, ids)
 
     @staticmethod
-    def backward(ctx: _LookupContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (ids,) = ctx.saved_tensors
         total = torch.zeros(ctx.shape, dtype=torch.float32, device=ids.device)
         return None, total.index_add_(0, ids, grads[0].float()).to(ctx.dtype)

@@ -25,7 +25,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from heedful.nn.autograd import Context
 from heedful.nn.lazy import lazy
 
 Ids = Sequence[int] | np.ndarray
@@ -36,31 +35,27 @@ class _Pad(torch.autograd.Function):
     """Scatter tokens into a zero-padded tensor; the gradient is `_Unpad`."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, slots: Tensor, n_slots: int) -> Tensor:
         ctx.save_for_backward(slots)
         return x.new_zeros(n_slots, *x.shape[1:]).index_copy_(0, slots, x)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slots,) = ctx.saved_tensors
         return _Unpad.apply(grads[0], slots), None, None
-
-
-class _UnpadContext(Context):
-    n_slots: int
 
 
 class _Unpad(torch.autograd.Function):
     """Gather tokens from a padded tensor; the gradient is `_Pad`."""
 
     @staticmethod
-    def forward(ctx: _UnpadContext, x: Tensor, slots: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, slots: Tensor) -> Tensor:
         ctx.save_for_backward(slots)
         ctx.n_slots = x.shape[0]
         return x.index_select(0, slots)
 
     @staticmethod
-    def backward(ctx: _UnpadContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slots,) = ctx.saved_tensors
         return _Pad.apply(grads[0], slots, ctx.n_slots), None
 

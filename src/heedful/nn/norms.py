@@ -6,15 +6,13 @@ batch; and in ``removes_token_mean`` that they subtract the mean of the features
 (`heedful.nn.declarations`).
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-
-from heedful.nn.autograd import Context
 
 
 class LayerNorm(nn.LayerNorm):
@@ -170,17 +168,12 @@ class GroupScaling(nn.Module):
         return scaled.flatten(-2)
 
 
-class _PowerContext(Context):
-    nu: Tensor
-    rate: float
-
-
 class _DivideByPower(torch.autograd.Function):
     """z = x / divisor, with the gradients of Shen et al., algorithms 1 (warm-up) and 2 (after it)."""
 
     @staticmethod
     def forward(
-        ctx: _PowerContext, x: Tensor, divisor: Tensor, nu: Tensor, in_warmup: Bool[Tensor, ""], rate: float
+        ctx: Any, x: Tensor, divisor: Tensor, nu: Tensor, in_warmup: Bool[Tensor, ""], rate: float
     ) -> Tensor:
         z = x / divisor
         ctx.save_for_backward(z, divisor, in_warmup)
@@ -191,7 +184,7 @@ class _DivideByPower(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _PowerContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         z, divisor, in_warmup = ctx.saved_tensors
         (grad,) = grads
         exact = (grad * z).mean(0)  # the paper's Λ

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from heedful.nn.autograd import Context
 from heedful.nn.layout import Layout
 
 Carry = tuple[Tensor | None, ...]
@@ -26,12 +26,12 @@ class _Permute(torch.autograd.Function):
     """Compute ``x[order]`` for a permutation; the gradient is a gather by ``inverse``, not a scatter."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(order, inverse)
         return x.index_select(0, order)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         order, inverse = ctx.saved_tensors
         return _Permute.apply(grads[0], inverse, order), None, None
 

@@ -12,8 +12,7 @@ tokens of the update, so the gradient depends on the split into micro-batches; g
 (``balances_batch``).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
@@ -21,14 +20,13 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.nn.experts import Gate, NoisyTopKGate
-from heedful.nn.taps import recording
-from heedful.objectives.terms import Term
+from heedful.objectives.terms import AuxiliaryLoss, Term
 
 # Avoids division by zero if there are no tokens.
 EPSILON = 1e-10
 
 
-class Balance:
+class Balance(AuxiliaryLoss):
     """Balance terms of all gates in a model; none if it has no gates.
 
     Terms: ``importance``; ``load`` if gates are noisy; and ``max_load`` (reported only): the number of tokens
@@ -37,7 +35,6 @@ class Balance:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model
         self.gates = {name: part for name, part in model.named_modules() if isinstance(part, Gate)}
         self.noisy = {name: gate for name, gate in self.gates.items() if isinstance(gate, NoisyTopKGate)}
         self.weights = {
@@ -46,23 +43,17 @@ class Balance:
         }
         if any(len(shared_weights) > 1 for shared_weights in self.weights.values()):
             raise ValueError("all gates of a model must use the same importance and the same load weight")
-        self.taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
+        taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
+        super().__init__(model, taps)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the counts of all terms: the number of input tokens."""
         names = [name for name, weights in self.weights.items() if weights]
         return dict.fromkeys([*names, *(["max_load"] if self.gates else [])], batch.inputs.layout.n_tokens)
 
-    @contextmanager
-    def attached(self, batch: Batch) -> Iterator[Callable[[], list[Term]]]:
-        """Record the gates during one forward pass; yield a function that returns the terms."""
-        if not self.gates:
-            yield list
-            return
-        with recording(self.model, self.taps) as recorded:
-            yield lambda: self._terms(recorded, batch.inputs.layout.n_tokens)
-
-    def _terms(self, recorded: dict[str, list[Tensor]], n_tokens: int) -> list[Term]:
+    def terms(self, recorded: Mapping[str, list[Tensor]], batch: Batch) -> list[Term]:
+        """Return the terms of all gates."""
+        n_tokens = batch.inputs.layout.n_tokens
         gates = [gate for name in self.gates for gate in recorded[f"{name}.gates"]]
         chances = [chance for name in self.noisy for chance in recorded[f"{name}.chances"]]
         terms = []

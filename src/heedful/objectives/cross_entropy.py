@@ -6,8 +6,8 @@
 Label smoothing: Szegedy et al. 2016, section 7; eps = 0.1 in Vaswani et al. 2017, section 5.4.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.data.batch import Batch
-from heedful.nn.autograd import Context
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.terms import Term
 
@@ -35,11 +34,6 @@ GPU_CHUNK = 1 << 28
 GPU_ALIGNMENT = 64
 
 
-class _CrossEntropyContext(Context):
-    dtypes: list[torch.dtype | None]
-    save_for_backward: Callable[..., None]  # accepts None, which torch's annotation forbids
-
-
 class _LinearCrossEntropy(torch.autograd.Function):
     """Sums over tokens of the smoothed loss and of the plain negative log-likelihood.
 
@@ -56,7 +50,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _CrossEntropyContext,
+        ctx: Any,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -121,7 +115,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return log_z - (1 - smoothing) * correct - smoothing * smooth, log_z - correct
 
     @staticmethod
-    def backward(ctx: _CrossEntropyContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         # The negative log-likelihood is for reporting; `linear_cross_entropy` detaches it.
         pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in pairs]

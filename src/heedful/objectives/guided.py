@@ -13,8 +13,7 @@ target tokens, which gives a smaller weight if few are linked, and reads the who
 which is not supported here.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -22,8 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch, TokenLinks
-from heedful.nn.taps import recording
-from heedful.objectives.terms import Term
+from heedful.objectives.terms import AuxiliaryLoss, Term
 
 ALIGNMENT = "alignment"
 DecoderStep = Literal["output", "input"]
@@ -32,7 +30,7 @@ DecoderStep = Literal["output", "input"]
 LEAST = torch.finfo(torch.float32).tiny
 
 
-class Guidance:
+class Guidance(AuxiliaryLoss):
     """Guided attention loss of one head.
 
     Terms: ``alignment`` if the batch has links (`heedful.data.batch.Batch.linked`); otherwise none, and the
@@ -63,8 +61,8 @@ class Guidance:
                 f"layer must be below {len(names)}, the number of layers with attention over a source, "
                 f"got {index}"
             )
-        self.model, self.weight, self.head = model, weight, head
-        self.taps = [names[index]]
+        super().__init__(model, [names[index]])
+        self.weight, self.head = weight, head
         # Row t predicts token t and row t + 1 reads it; the row after the last token predicts the end token.
         self.offset = 1 if step == "input" else 0
 
@@ -72,19 +70,12 @@ class Guidance:
         """Return the count of the term: the number of target tokens with a link."""
         return {} if batch.links is None else {ALIGNMENT: batch.links.n_tokens}
 
-    @contextmanager
-    def attached(self, batch: Batch) -> Iterator[Callable[[], list[Term]]]:
-        """Record the weights during one forward pass; yield a function that returns the term."""
-        links = batch.links
-        if links is None:
-            yield list
-            return
-        with recording(self.model, self.taps) as recorded:
-            yield lambda: [self._term(recorded[self.taps[0]][-1], links)]
-
-    def _term(self, weights: Float[Tensor, "B H Q S"], links: TokenLinks) -> Term:
-        head_weights = weights[:, self.head, self.offset :]
-        return Term(ALIGNMENT, guided_loss(head_weights, links), links.n_tokens, self.weight)
+    def terms(self, recorded: Mapping[str, list[Tensor]], batch: Batch) -> list[Term]:
+        """Return the term of the weights ``[B, H, Q, S]`` of the layer."""
+        links, weights = batch.links, recorded[self.taps[0]][-1]
+        assert links is not None
+        loss = guided_loss(weights[:, self.head, self.offset :], links)
+        return [Term(ALIGNMENT, loss, links.n_tokens, self.weight)]
 
 
 def guided_loss(weights: Float[Tensor, "B Q S"], links: TokenLinks) -> Float[Tensor, ""]:

@@ -1,7 +1,8 @@
 """Loss terms: a loss is a list of terms, each a sum over its valid items with its own denominator."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.nn.taps import recording
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,33 @@ class Objective(Protocol):
         ...
 
 
-@runtime_checkable
-class AuxiliaryLoss(Protocol):
-    """Loss terms that are computed from values inside the model (taps), in addition to the objective."""
+class AuxiliaryLoss(ABC):
+    """Loss terms that are computed from values inside the model (taps), in addition to the objective.
 
-    @property
-    def taps(self) -> Sequence[str]:
-        """Names of the taps (`heedful.nn.taps`) that the terms read."""
-        ...
+    Args:
+        model: the model.
+        taps: names of the taps (`heedful.nn.taps`) that the terms read.
+    """
 
+    def __init__(self, model: nn.Module, taps: Sequence[str]) -> None:
+        self.model, self.taps = model, taps
+
+    @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Return the count of every term, known before the forward pass."""
-        ...
+        """Return the count of every term, known before the forward pass; empty: the batch has no terms."""
 
-    def attached(self, batch: Batch) -> AbstractContextManager[Callable[[], list[Term]]]:
+    @abstractmethod
+    def terms(self, recorded: Mapping[str, list[Tensor]], batch: Batch) -> list[Term]:
+        """Return the terms of a batch, from the values of the taps."""
+
+    @contextmanager
+    def attached(self, batch: Batch) -> Iterator[Callable[[], list[Term]]]:
         """Record the taps during one forward pass; yield a function that returns the terms."""
-        ...
+        if not self.counts(batch):
+            yield list
+            return
+        with recording(self.model, self.taps) as recorded:
+            yield lambda: self.terms(recorded, batch)
 
 
 def total(terms: Iterable[Term], counts: Mapping[str, int]) -> Tensor:

@@ -15,7 +15,7 @@ key gets output 0 and gradient 0. For that, if the mask hides any real token, Na
 0 in all queries, keys and values; a diverging model is still seen in the residual stream.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,7 +25,6 @@ from torch.nn import functional
 
 from heedful.nn.attention.scores import ScoreFunction, checked_scores
 from heedful.nn.attention.weights import attention_weights, weighted_sum
-from heedful.nn.autograd import Context
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Heads, Tap
 from heedful.nn.visibility import Visibility
@@ -182,11 +181,6 @@ def replace_non_finite(x: Tensor) -> Tensor:
 CAUSAL_ROWS = 128
 
 
-class _MatmulContext(Context):
-    scale: float
-    ends: list[tuple[int, int]]
-
-
 class _MatmulAttention(torch.autograd.Function):
     """softmax(scale · q kᵀ + bias) v; saves the inputs and the weights for the backward pass.
 
@@ -199,7 +193,7 @@ class _MatmulAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _MatmulContext,
+        ctx: Any,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -231,7 +225,7 @@ class _MatmulAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _MatmulContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *saved_weights = ctx.saved_tensors
         (grad,) = grads
         wide = torch.promote_types(q.dtype, torch.float32)
