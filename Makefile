@@ -65,7 +65,7 @@ $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css src/heedful/lab/*/*.py src/heedful/lab/claims/*.yaml) | $(VENV)/installed
+build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css src/heedful/lab/*/*.py src/heedful/lab/*.yaml src/heedful/lab/claims/*.yaml) | $(VENV)/installed
 	$(BIN)/heedful lab --all --out build/gallery $(LAB)
 	touch $@
 
