@@ -330,7 +330,7 @@ def summary_of(model: M, run: Callable[[M], object], length: int = 1) -> ModelSu
 def _summary(described: DescribedModel, extent: Extent, available: int | None = None) -> ModelSummary:
     """Measure a described model; ``extent`` overrides its sizes. ``available`` is memory for its updates."""
     if min((n for n in vars(extent).values() if n is not None), default=1) < 1:
-        raise ValueError("lengths and tokens must be at least 1")
+        raise RequestError("lengths and tokens must be at least 1")
     for key in ("length", "source_length"):
         if (getattr(extent, key) or 1) > LONGEST:
             raise RequestError(f"{key}: must be at most {LONGEST:,}, got {getattr(extent, key):,}")
@@ -349,23 +349,20 @@ def _summary(described: DescribedModel, extent: Extent, available: int | None = 
         source = described.source_length or extent.source_length or example.source.layout.max_length
     n = max(1, tokens // example.inputs.layout.max_length)
     memory = cache(lambda: update.memory(n))
-    try:
-        with memory_errors_as("this model does not fit in memory; lower its sizes"):
-            inputs = inputs_of(described.model, 1, target, source, "meta")
-            of_sequences = None
-            if described.recipe is not None:
-                of_sequences = set() if {*heads} == {"token"} else memory()[1]
-            layout = inputs[0].layout
+    with memory_errors_as("this model does not fit in memory; lower its sizes"):
+        inputs = inputs_of(described.model, 1, target, source, "meta")
+        of_sequences = None
+        if described.recipe is not None:
+            of_sequences = set() if {*heads} == {"token"} else memory()[1]
+        layout = inputs[0].layout
 
-            def run(model: Model) -> list[Tensor]:
-                return apply_heads(model(*inputs), layout, model.heads, of_sequences)
+        def run(model: Model) -> list[Tensor]:
+            return apply_heads(model(*inputs), layout, model.heads, of_sequences)
 
-            target = layout.max_length
-            source = source if inputs[1] is not None else target
-            summary = _build_summary(described, target, source, tokens, run, lambda: memory()[0])
-            return replace(summary, find_fit=partial(_fit, described, update, summary, available))
-    except ValueError as error:
-        raise RequestError(str(error)) from None
+        target = layout.max_length
+        source = source if inputs[1] is not None else target
+        summary = _build_summary(described, target, source, tokens, run, lambda: memory()[0])
+        return replace(summary, find_fit=partial(_fit, described, update, summary, available))
 
 
 def _fit(
