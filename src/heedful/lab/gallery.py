@@ -22,9 +22,9 @@ from pathlib import Path
 
 from heedful.errors import RequestError
 from heedful.files import write_text
+from heedful.lab.corrections import corrections
 from heedful.lab.drawing import SavedFigure, save_figure
 from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, columns
-from heedful.lab.lectures import corrections
 from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
 
 INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"

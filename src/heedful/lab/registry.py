@@ -10,9 +10,8 @@ from pathlib import Path
 
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
-from heedful.lab.claims import Claim
+from heedful.lab.claims import Claim, Text
 from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judge
-from heedful.lab.lectures import Text
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
 

@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator
 from made_up import made_up
 
 from heedful.errors import RequestError
+from heedful.lab.corrections import corrections
 from heedful.lab.experiment import perform
 from heedful.lab.gallery import write_gallery
-from heedful.lab.lectures import corrections
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 # These need no closing tag.
