@@ -25,7 +25,7 @@ from heedful.model_summary.described_model import (
     find_model,
     from_recipe,
 )
-from heedful.model_summary.fitting import Fit, find_fit
+from heedful.model_summary.fitting import Fit
 from heedful.model_summary.lines import Line, total_line, with_notes
 from heedful.model_summary.measuring import (
     M,
@@ -368,7 +368,10 @@ def _summary(described: DescribedModel, extent: Extent, available: int | None = 
 def _fit(
     described: DescribedModel, update: Update, summary: ModelSummary, available: int | None
 ) -> Fit | None:
-    """Return the number of micro-batches that fits; None without a recipe, or if memory is no problem."""
+    """Return the fewest micro-batches that fit: those of the recipe, or twice, four times … as many.
+
+    None without a recipe, or if memory is no problem.
+    """
     if described.recipe is None:
         return None
     if available is None:
@@ -376,11 +379,18 @@ def _fit(
         if available is None or summary.resident <= available:
             return None
 
-    def resident(n_sequences: int, accumulates: bool) -> int:
-        return _resident(sum(replace(update, accumulates=accumulates).memory(n_sequences)[0].values()))
-
     training, length = described.recipe.training, update.batch(1).inputs.layout.max_length
-    return find_fit(resident, training.tokens_per_update, training.accumulate, length, available)
+    n_parts = training.accumulate
+    while True:
+        tokens = max(1, training.tokens_per_update // n_parts)
+        n_sequences = max(1, tokens // length)
+        memory, _ = replace(update, accumulates=n_parts > 1).memory(n_sequences)
+        needed = _resident(sum(memory.values()))
+        if needed <= available:
+            return Fit(available, n_parts, tokens, needed, n_parts == training.accumulate)
+        if n_sequences == 1:
+            return Fit(available, None, tokens, needed, False)
+        n_parts *= 2
 
 
 def _build_summary(
