@@ -239,6 +239,6 @@ def _finite(value: str | float) -> str | float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def columns(table: Sequence[Mapping[str, str | float]]) -> list[str]:
+def column_names(table: Sequence[Mapping[str, str | float]]) -> list[str]:
     """Return all column names of a table, in order of first appearance."""
     return list(dict.fromkeys(name for row in table for name in row))

@@ -16,7 +16,7 @@ follow the light or dark mode of the browser. Contents of the folder:
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from heedful.errors import RequestError
 from heedful.files import write_text
 from heedful.lab.corrections import corrections
 from heedful.lab.drawing import SavedFigure, save_figure
-from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, columns
-from heedful.lab.text import by_heading, cell, cell_is_number, items, number, value_of
+from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, column_names
+from heedful.lab.text import by_heading, cell, items, number, numeric_columns, value_of
 
 INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"
 # A sign next to the word, so that verdicts do not differ by colour alone.
@@ -252,44 +252,37 @@ def _section(result: Result, image: SavedFigure | None) -> str:
             f"<figure>{_image(image, f'Figure: {caption}. The tables below give its numbers.')}"
             f'<figcaption class="soft"><a href="{image.name}.svg">as SVG</a></figcaption></figure>\n'
         )
+    details = ""
+    if result.table:
+        details = _table("Details", result.table, numeric_columns(result.table)) + "\n"
     return (
         f"<section><h2>{heading}</h2>\n{condition}<p>The claim {_badge(result.verdict)}{expectation}. "
-        f"{escape(result.statement)}</p>\n{figure}{_figures(result.measured)}\n{_table(result.table)}"
+        f"{escape(result.statement)}</p>\n{figure}{_figures(result.measured)}\n{details}"
         f'<p class="soft">{escape(result.size)} form, {number(round(result.seconds, 2))} s</p></section>'
     )
 
 
 def _figures(measured: Sequence[Measured]) -> str:
     rows = [
-        [
-            (value.name, False),
-            (value_of(value), True),
-            ("" if value.expected is None else number(value.expected), True),
-        ]
+        {
+            "quantity": value.name,
+            "measured": value_of(value),
+            "expected": "" if value.expected is None else number(value.expected),
+        }
         for value in measured
     ]
-    return _rows("Measurements", [("quantity", False), ("measured", True), ("expected", True)], rows)
+    return _table("Measurements", rows, {"measured", "expected"})
 
 
-def _table(table: Sequence[Mapping[str, str | float]]) -> str:
-    if not table:
-        return ""
-    names = columns(table)
-    numeric = [any(cell_is_number(row.get(name, "")) for row in table) for name in names]
-    rows = [
-        [(cell(row.get(name, "")), right) for name, right in zip(names, numeric, strict=True)]
-        for row in table
-    ]
-    return _rows("Details", list(zip(names, numeric, strict=True)), rows) + "\n"
-
-
-def _rows(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
-    """Format a table; each cell is its text, and whether it is right-aligned."""
-    kind = {True: ' class="number"', False: ""}
-    head = "".join(f'<th scope="col"{kind[right]}>{escape(text)}</th>' for text, right in heads)
+def _table(caption: str, table: Sequence[Mapping[str, str | float]], numeric: Collection[str]) -> str:
+    """Format a table; numeric columns are right-aligned."""
+    names = {name: ' class="number"' if name in numeric else "" for name in column_names(table)}
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in names.items())
     body = "\n".join(
-        "<tr>" + "".join(f"<td{kind[right]}>{escape(text)}</td>" for text, right in row) + "</tr>"
-        for row in rows
+        "<tr>"
+        + "".join(f"<td{kind}>{escape(cell(row.get(name, '')))}</td>" for name, kind in names.items())
+        + "</tr>"
+        for row in table
     )
     # A table that is too wide scrolls separately, also by keyboard.
     return (

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 
-from heedful.lab.experiment import Experiment, Measured, Result, columns
+from heedful.lab.experiment import Experiment, Measured, Result, column_names
+from heedful.tables import columns
 
 LABEL = 10  # characters before the text of a paragraph
 INDENT = "  "
@@ -102,22 +103,16 @@ def _figures(measured: Sequence[Measured]) -> list[str]:
 
 
 def aligned(table: Sequence[Mapping[str, str | float]]) -> list[str]:
-    """Format rows below their column names; numeric columns are right-aligned."""
-    names = columns(table)
+    """Format rows below their column names; numeric columns except the first are right-aligned."""
+    names, numeric = column_names(table), numeric_columns(table)
     rows = [[cell(row.get(name, "")) for name in names] for row in table]
-    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(names)]
-    right = [
-        i > 0 and any(cell_is_number(row.get(name, "")) for row in table) for i, name in enumerate(names)
-    ]
-    lines = [names, *rows]
-    return [
-        INDENT
-        + "  ".join(
-            text.rjust(size) if at_right else text.ljust(size)
-            for text, size, at_right in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    right = [i for i, name in enumerate(names) if i > 0 and name in numeric]
+    return [INDENT + line for line in columns([names, *rows], right)]
+
+
+def numeric_columns(table: Sequence[Mapping[str, str | float]]) -> set[str]:
+    """Return the names of the columns with numbers."""
+    return {name for row in table for name, value in row.items() if cell_is_number(value)}
 
 
 def cell_is_number(value: str | float) -> bool:
