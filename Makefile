@@ -3,7 +3,7 @@
 # make test   environment, lint, types; unit tests, laws, parity, and the command end to end (10 minutes)
 # make test-all  everything: all cases, larger amounts, fresh random examples, other instruction sets (hours)
 # make bench  speed and time to quality, compared with other libraries (hours; BENCH=--quick: minutes)
-# make pages  the generated pages of the documentation, after a change of settings, messages, options or claims
+# make pages  the generated pages of the documentation, after a change of settings, messages, options, claims or taps
 # make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
@@ -65,7 +65,7 @@ $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css src/heedful/lab/*/*.py src/heedful/lab/claims/*.yaml) | $(VENV)/installed
+build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css src/heedful/lab/*/*.py src/heedful/lab/*.yaml src/heedful/lab/claims/*.yaml) | $(VENV)/installed
 	$(BIN)/heedful lab --all --out build/gallery $(LAB)
 	touch $@
 
@@ -79,9 +79,9 @@ docs: $(VENV)/docs-installed build/gallery-made build/notebooks-run
 	$(BIN)/mkdocs build --strict
 	@echo 'open site/index.html; with the search: $(BIN)/python -m http.server -d site'
 
-# Pages that follow from the source: settings, error messages, the command, the lectures.
+# Pages that follow from the source: settings, error messages, the command, the lectures, the taps.
 pages: $(VENV)/installed
-	set -e; for name in settings_pages error_pages command_page lectures_page; do $(BIN)/python docs/generate/$$name.py; done
+	set -e; for name in settings_pages error_pages command_page lectures_page taps_page; do $(BIN)/python docs/generate/$$name.py; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build site

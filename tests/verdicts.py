@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.lab.experiment import Experiment, Size, perform
+from heedful.lab.experiment import Experiment, Size
 from heedful.lab.registry import experiment, experiments
 from heedful.lab.seeds import shifted
 
@@ -51,14 +51,14 @@ def attempt(subject: Experiment, shift: int, size: Size = "short") -> Attempt:
         label = f"{subject.name}{' (control)' if control else ''}, shift {shift}"
         try:
             with shifted(shift):
-                result = perform(subject, size, control=control)
+                result = subject.run(size, control=control)
         except Exception as error:
             flips.append(f"{label}: {error!r}")
             continue
         seconds += result.seconds
         if not result.as_expected:
-            measured = ", ".join(f"{each.name} = {each.value:.4g}" for each in result.outcome.measured)
-            flips.append(f"{label}: {result.outcome.verdict!r}, expected {result.expected!r} ({measured})")
+            measured = ", ".join(f"{each.name} = {each.value:.4g}" for each in result.measured)
+            flips.append(f"{label}: {result.verdict!r}, expected {result.expected!r} ({measured})")
     return Attempt(subject.name, shift, tuple(flips), seconds)
 
 

@@ -1,7 +1,7 @@
 """Generator of the lectures page, ``docs/teach/lectures.md``: contents of each lecture, and their code.
 
-The page is generated from the index and the corrections (`heedful.lab.lectures`) and the
-experiments of the lab. It must render alike on a code host and on the documentation site. So files are named
+The page is generated from the index (`lectures_index`), and the corrections and experiments of
+the lab. It must render alike on a code host and on the documentation site. So files are named
 but not linked, because the site contains the documents only, and anchors consist of letters, digits and
 hyphens.
 """
@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lectures_index import Entry, Index, Lecture, Place, read
 from markdown_table import markdown_table
 
 import heedful
+from heedful.lab.corrections import Code, Correction, corrections
 from heedful.lab.experiment import Experiment
-from heedful.lab.lectures import Code, Correction, Entry, Index, Lecture, Place, corrections, read
 from heedful.lab.registry import experiments
 
 PACKAGE = Path(heedful.__file__).parent

@@ -102,21 +102,26 @@ class _AlignedExample(NamedTuple):
 def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedExample:
     """Translate one sentence and align it by the layer or head that aligns validation data best."""
     from heedful.explain.alignment.best_head import store_best_head
-    from heedful.explain.alignment.error_rates import links_of, most_accurate, rate_heads
-    from heedful.explain.alignment.word_alignment import attention_of_prediction, teacher_forced_attention
+    from heedful.explain.alignment.error_rates import (
+        attention_between_words,
+        links_of,
+        most_accurate,
+        rate_heads,
+    )
     from heedful.runs.demo import drawn_pair, judged_pairs
     from heedful.tasks.metrics.alignment import Alignment
 
     pairs = judged_pairs(language, judged)
-    seen = teacher_forced_attention(
-        run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs]
+    seen = attention_between_words(
+        run.model, run.processor, [p.source.split() for p in pairs], [p.target.split() for p in pairs]
     )
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     table = rate_heads(links_of(seen), gold)
     store_best_head(run, table, len(pairs))  # `heedful explain` shows this head first
     pair = drawn_pair(language)
-    prediction = run.predict([pair.source], alignment=True)[0]
-    attention = attention_of_prediction(prediction, run.processor)
+    prediction = run.predict([pair.source])[0]
+    words = [pair.source.split()], [prediction.text.split()]
+    (attention,) = attention_between_words(run.model, run.processor, *words)
     return _AlignedExample(pair, prediction, attention, most_accurate(table), len(pairs))
 
 

@@ -38,7 +38,7 @@ def lab(
     The exit status is 1 if a verdict differs from the expected one.
     """
     from heedful.errors import RequestError, WorkError
-    from heedful.lab.experiment import as_dict, perform
+    from heedful.lab.experiment import as_dict
     from heedful.lab.registry import experiment, experiments
 
     if every and names:
@@ -58,14 +58,13 @@ def lab(
     results = []
     for chosen_experiment in selected:
         for of_control in (False, True) if control or out is not None else (False,):
-            outcome = perform(chosen_experiment, "short" if short else "long", control=of_control)
+            outcome = chosen_experiment.run("short" if short else "long", control=of_control)
             results.append(outcome)
             _show(outcome, full=not (every or as_json), to_stderr=as_json)
     if out is not None:
         from heedful.lab.gallery import write_gallery
-        from heedful.lab.registry import parts
 
-        log(f"open in a browser: {write_gallery(results, out, parts())}")
+        log(f"open in a browser: {write_gallery(results, out)}")
     if as_json:
         json_result(as_dict(selected, results))
     if unexpected := [outcome.name for outcome in results if not outcome.as_expected]:
@@ -74,13 +73,12 @@ def lab(
 
 def _list(experiments: "list[Experiment]", as_json: bool) -> None:
     from heedful.lab.experiment import as_dict
-    from heedful.lab.registry import parts
     from heedful.lab.text import listing
 
     if as_json:
         json_result(as_dict(experiments))
         return
-    result(listing(experiments, parts()))
+    result(listing(experiments))
     log("run one:  heedful lab NAME      run all and write HTML pages:  heedful lab --all --out gallery")
 
 

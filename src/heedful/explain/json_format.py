@@ -17,7 +17,7 @@ from heedful.explain.explanation import Explanation, Weights
 from heedful.explain.summary import alignment_of
 from heedful.files import is_unicode
 from heedful.tasks.model_input import Axis
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 VERSION = 1
 DIGITS = 6
@@ -75,7 +75,7 @@ def _without_weights(explanation: Explanation) -> JsonObject:
         "run": explanation.run,
         "task": explanation.task,
         "input": _input_json(explanation.input),
-        "answer": dict(explanation.answer),
+        "answer": _answer_json(explanation.answer),
         "sides": [
             _axis_json(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
         ],
@@ -120,12 +120,24 @@ def _axis_json(name: str, axis: Axis, log_probs: Sequence[float | None] | None) 
     if axis.image is not None:
         fields["image"] = b64encode(axis.image).decode("ascii")
     if log_probs is not None:
-        # The logarithm of probability 0 has no JSON form.
-        finite = [
-            None if log_prob is None or not math.isfinite(log_prob) else log_prob for log_prob in log_probs
-        ]
+        finite = map(_finite, log_probs)
         fields["written"] = [None if log_prob is None else round(log_prob, DIGITS) for log_prob in finite]
     return fields
+
+
+def _answer_json(answer: JsonMapping) -> JsonObject:
+    """Return an answer; a given answer can have probability 0."""
+    fields = dict(answer)
+    if "score" in fields:
+        fields["score"] = _finite(fields["score"])
+    if "log_probs" in fields:
+        fields["log_probs"] = [*map(_finite, fields["log_probs"])]
+    return fields
+
+
+def _finite(log_prob: float | None) -> float | None:
+    """Return None for the logarithm of probability 0, which has no JSON form."""
+    return None if log_prob is None or not math.isfinite(log_prob) else log_prob
 
 
 def _rounded(weights: Weights) -> NDArray[np.float64]:

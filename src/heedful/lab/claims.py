@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from heedful.config import Config
-from heedful.lab.lectures import Text
 from heedful.lab.rules import check, evaluate
+
+Text = Annotated[str, Field(min_length=1)]
 
 Verdict = Literal["holds", "holds with conditions", "is wrong"]
 

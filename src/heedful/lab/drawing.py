@@ -1,6 +1,6 @@
 """Panels as plain values, and the figure drawn from them.
 
-An outcome holds panels: numbers with names, so that tests can compare what is drawn with what was measured.
+A result holds panels: numbers with names, so that tests can compare what is drawn with what was measured.
 matplotlib is imported when a figure is drawn, and its global state is left unchanged.
 """
 

@@ -118,51 +118,37 @@ def measures(name: str, /, **arguments: tuple[object, object]) -> Callable[[Meas
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Outcome of an experiment.
-
-    Args:
-        verdict: verdict on the claim.
-        statement: the correct statement: the claim with its conditions, or what is true instead.
-        measured: the measurements behind the verdict, most informative first.
-        table: further rows by column name, for readers.
-        panels: panels of the figure, from left to right.
-    """
-
-    verdict: Verdict
-    statement: str
-    measured: Sequence[Measured]
-    table: Sequence[Mapping[str, str | float]] = ()
-    panels: Sequence[Panel] = ()
-
-
-def judge(claim: Claim, series: Series) -> Outcome:
-    """Judge a claim by what was measured."""
-    values = {
-        name: value.value if isinstance(value, Measured) else value for name, value in series.values.items()
-    }
-    verdict, statement = claim.judge(values)
-    measured = [value for value in series.values.values() if isinstance(value, Measured)]
-    return Outcome(verdict, statement, measured, series.rows, series.panels)
-
-
-@dataclass(frozen=True)
 class Experiment:
     """A claim that can be tested.
 
     Args:
         name: lower-case name with hyphens.
         claim: the claim, and the expected verdicts.
-        run: measures and returns the verdict.
-        control: the same measurement under a condition that must lead to a different verdict.
-        module: name of the module that measures.
+        measure: the function that measures, given the size.
+        arguments: its further arguments for the experiment and for its control, a condition that must lead to
+            a different verdict.
+        heading: heading of the lab under which it is listed.
     """
 
     name: str
     claim: Claim
-    run: Callable[[Size], Outcome]
-    control: Callable[[Size], Outcome]
-    module: str = ""
+    measure: Callable[..., Series]
+    arguments: tuple[Mapping[str, object], Mapping[str, object]]
+    heading: str = ""
+
+    def run(self, size: Size, *, control: bool = False) -> "Result":
+        """Measure, and judge the claim by what was measured; ``control``: under the changed condition."""
+        start = time.perf_counter()
+        series = self.measure(size=size, **self.arguments[control])
+        seconds = time.perf_counter() - start
+        measured = [value for value in series.values.values() if isinstance(value, Measured)]
+        verdict, statement = self.claim.judge(
+            {
+                name: value.value if isinstance(value, Measured) else value
+                for name, value in series.values.items()
+            }
+        )
+        return Result(self, size, control, verdict, statement, measured, series.rows, series.panels, seconds)
 
 
 @dataclass(frozen=True)
@@ -173,14 +159,22 @@ class Result:
         experiment: the experiment.
         size: size at which it was run.
         control: whether the control was run.
-        outcome: verdict, measurements and panels.
+        verdict: verdict on the claim.
+        statement: the correct statement: the claim with its conditions, or what is true instead.
+        measured: the measurements behind the verdict, most informative first.
+        table: further rows by column name, for readers.
+        panels: panels of the figure, from left to right.
         seconds: wall time; no verdict depends on it.
     """
 
     experiment: Experiment
     size: Size
     control: bool
-    outcome: Outcome
+    verdict: Verdict
+    statement: str
+    measured: Sequence[Measured]
+    table: Sequence[Mapping[str, str | float]]
+    panels: Sequence[Panel]
     seconds: float
 
     @property
@@ -191,7 +185,7 @@ class Result:
     @property
     def as_expected(self) -> bool:
         """Whether the verdict is the expected one."""
-        return self.outcome.verdict == self.expected
+        return self.verdict == self.expected
 
     @property
     def name(self) -> str:
@@ -203,9 +197,9 @@ class Result:
         return {
             "control": self.control,
             "size": self.size,
-            "verdict": self.outcome.verdict,
+            "verdict": self.verdict,
             "expected": self.expected,
-            "statement": self.outcome.statement,
+            "statement": self.statement,
             "measured": [
                 {
                     "name": measured.name,
@@ -213,20 +207,11 @@ class Result:
                     "unit": measured.unit,
                     "expected": None if measured.expected is None else _finite(measured.expected),
                 }
-                for measured in self.outcome.measured
+                for measured in self.measured
             ],
-            "table": [
-                {column: _finite(value) for column, value in row.items()} for row in self.outcome.table
-            ],
+            "table": [{column: _finite(value) for column, value in row.items()} for row in self.table],
             "seconds": round(self.seconds, 3),
         }
-
-
-def perform(experiment: Experiment, size: Size, *, control: bool = False) -> Result:
-    """Run an experiment, or its control."""
-    start = time.perf_counter()
-    outcome = (experiment.control if control else experiment.run)(size)
-    return Result(experiment, size, control, outcome, time.perf_counter() - start)
 
 
 def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -> JsonObject:
@@ -254,6 +239,6 @@ def _finite(value: str | float) -> str | float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def columns(table: Sequence[Mapping[str, str | float]]) -> list[str]:
+def column_names(table: Sequence[Mapping[str, str | float]]) -> list[str]:
     """Return all column names of a table, in order of first appearance."""
     return list(dict.fromkeys(name for row in table for name in row))

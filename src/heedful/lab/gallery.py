@@ -16,16 +16,16 @@ follow the light or dark mode of the browser. Contents of the folder:
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from heedful.errors import RequestError
 from heedful.files import write_text
+from heedful.lab.corrections import corrections
 from heedful.lab.drawing import SavedFigure, save_figure
-from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, columns
-from heedful.lab.lectures import corrections
-from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
+from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, column_names
+from heedful.lab.text import by_heading, cell, items, number, numeric_columns, value_of
 
 INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"
 # A sign next to the word, so that verdicts do not differ by colour alone.
@@ -65,16 +65,12 @@ def _is_gallery(folder: Path) -> bool:
     return isinstance(data, dict) and {"version", "experiments"} <= set(data)
 
 
-def write_gallery(
-    results: Sequence[Result], folder: Path, parts: Mapping[str, Sequence[str]] | None = None
-) -> Path:
+def write_gallery(results: Sequence[Result], folder: Path) -> Path:
     """Write pages and figures for the results, and return the path of the index.
 
     Args:
         results: results of experiments and controls; a page shows all results of its experiment.
         folder: created if missing; in an existing gallery, pages with the same names are replaced.
-        parts: names of experiments by heading, for the index (`registry.parts`); experiments without a
-            heading come first.
 
     Raises:
         RequestError: ``folder`` is a file, contains other files (`check_folder`), or cannot be created.
@@ -98,14 +94,14 @@ def write_gallery(
         write_text(folder / f"{experiment.name}.html", _page(experiment, own_results, previous, following))
     write_text(folder / ERRORS, _errors(results))
     index = folder / INDEX
-    write_text(index, _index([(result, images[id(result)]) for result in results], parts or {}))
+    write_text(index, _index([(result, images[id(result)]) for result in results]))
     return index
 
 
 def _draw(result: Result, folder: Path) -> SavedFigure | None:
-    """Write the figure of an outcome."""
+    """Write the figure of a result."""
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
-    return save_figure(result.outcome.panels, folder, name) if result.outcome.panels else None
+    return save_figure(result.panels, folder, name) if result.panels else None
 
 
 def _document(title: str, body: str) -> str:
@@ -123,45 +119,37 @@ def _badge(verdict: Verdict) -> str:
     return f'<span class="verdict {kind}"><span aria-hidden="true">{sign}</span> {escape(verdict)}</span>'
 
 
-def _index(results: Sequence[tuple[Result, SavedFigure | None]], parts: Mapping[str, Sequence[str]]) -> str:
+def _index(results: Sequence[tuple[Result, SavedFigure | None]]) -> str:
     """Format the index of all experiments; if only the control of an experiment was run, it is shown."""
     results_by_name: dict[str, tuple[Result, SavedFigure | None]] = {}
     for pair in sorted(results, key=lambda pair: pair[0].control):
         results_by_name.setdefault(pair[0].experiment.name, pair)
-    names = dict.fromkeys(result.experiment.name for result, _ in results)
-    counts = Counter(result.outcome.verdict for result, _ in results_by_name.values() if not result.control)
+    experiments = {result.experiment.name: result.experiment for result, _ in results}
+    counts = Counter(result.verdict for result, _ in results_by_name.values() if not result.control)
     summary = ", ".join(f"{counts[verdict]} × {verdict}" for verdict in SIGNS if counts[verdict])
     wrong = [result for result, _ in results if not result.as_expected]
     warning = "".join(
         f"<p>{escape(result.name)}: expected “{escape(result.expected)}”.</p>" for result in wrong
     )
-    plural = "s" if len(names) > 1 else ""
-    cards = {name: _card(*results_by_name[name]) for name in names}
-    contents, sections = _sections(cards, parts)
+    plural = "s" if len(experiments) > 1 else ""
+    links, sections = [], []
+    for place, (heading, own) in enumerate(by_heading(experiments.values()).items(), 1):
+        if heading:
+            links.append(f'<a href="#part-{place}">{escape(heading)}</a>')
+            sections.append(f'<h2 id="part-{place}">{escape(heading)}</h2>')
+        cards = "\n".join(_card(*results_by_name[experiment.name]) for experiment in own)
+        sections.append(f'<ul class="cards">\n{cards}\n</ul>')
+    contents = f'<nav aria-label="Parts">{" ".join(links)}</nav>\n' if links else ""
+    main = "\n".join(sections)
     return _document(
         "The lab of heedful",
         "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
         "tested by an experiment that measures it and gives a verdict. Each has a control: a change that "
-        f"must lead to a different verdict.</p>\n<p class='soft'>{len(names)} experiment{plural}: "
+        f"must lead to a different verdict.</p>\n<p class='soft'>{len(experiments)} experiment{plural}: "
         f"{escape(summary)}</p>{warning}\n"
         f'<p><a href="{ERRORS}">Errors in the lectures</a></p></header>\n'
-        f"{contents}<main>{sections}</main>",
+        f"{contents}<main>{main}</main>",
     )
-
-
-def _sections(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """Format links to the headings that have cards, if any, and the cards below their headings."""
-    links, sections = [], []
-    for place, (part, names) in enumerate(in_parts(cards, parts).items()):
-        if not names:
-            continue
-        heading = f'<h2 id="part-{place}">{escape(part)}</h2>\n' if part else ""
-        if part:
-            links.append(f'<a href="#part-{place}">{escape(part)}</a>')
-        inside = "\n".join(cards[name] for name in names)
-        sections.append(f'{heading}<ul class="cards">\n{inside}\n</ul>')
-    contents = f'<nav aria-label="Parts">{" ".join(links)}</nav>\n' if links else ""
-    return contents, "\n".join(sections)
 
 
 def _card(result: Result, image: SavedFigure | None) -> str:
@@ -176,7 +164,7 @@ def _card(result: Result, image: SavedFigure | None) -> str:
     return (
         f'<li>{thumbnail}<h3><a href="{experiment.name}.html">{escape(experiment.claim.title)}</a></h3>\n'
         f'<p class="soft">{escape(experiment.claim.stated)}</p>\n'
-        f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(experiment))}</span></p></li>'
+        f'<p>{_badge(result.verdict)} <span class="soft">{escape(items(experiment))}</span></p></li>'
     )
 
 
@@ -203,9 +191,9 @@ def _errors(results: Sequence[Result]) -> str:
         entries.append((error.row, text))
     for result in results:
         experiment, claim = result.experiment, result.experiment.claim
-        wrong = result.outcome.verdict == "is wrong" and not (result.control or claim.asked)
+        wrong = result.verdict == "is wrong" and not (result.control or claim.asked)
         if wrong and experiment.name not in demonstrations:
-            text = _error(claim.claim, result.outcome.statement, claim.source, experiment)
+            text = _error(claim.claim, result.statement, claim.source, experiment)
             entries.append((claim.items[0], text))
     entries.sort(key=lambda entry: entry[0])
     listed = "\n".join(text for _, text in entries)
@@ -252,8 +240,8 @@ def _page(
 
 
 def _section(result: Result, image: SavedFigure | None) -> str:
-    """Format an outcome: verdict, figure, measurements, table."""
-    experiment, outcome = result.experiment, result.outcome
+    """Format a result: verdict, figure, measurements, table."""
+    experiment = result.experiment
     heading = "Control" if result.control else "Verdict"
     condition = f"<p>{escape(experiment.claim.control)}</p>\n" if result.control else ""
     expectation = "" if result.as_expected else f" (expected: {escape(result.expected)})"
@@ -264,44 +252,37 @@ def _section(result: Result, image: SavedFigure | None) -> str:
             f"<figure>{_image(image, f'Figure: {caption}. The tables below give its numbers.')}"
             f'<figcaption class="soft"><a href="{image.name}.svg">as SVG</a></figcaption></figure>\n'
         )
+    details = ""
+    if result.table:
+        details = _table("Details", result.table, numeric_columns(result.table)) + "\n"
     return (
-        f"<section><h2>{heading}</h2>\n{condition}<p>The claim {_badge(outcome.verdict)}{expectation}. "
-        f"{escape(outcome.statement)}</p>\n{figure}{_figures(outcome.measured)}\n{_table(outcome.table)}"
+        f"<section><h2>{heading}</h2>\n{condition}<p>The claim {_badge(result.verdict)}{expectation}. "
+        f"{escape(result.statement)}</p>\n{figure}{_figures(result.measured)}\n{details}"
         f'<p class="soft">{escape(result.size)} form, {number(round(result.seconds, 2))} s</p></section>'
     )
 
 
 def _figures(measured: Sequence[Measured]) -> str:
     rows = [
-        [
-            (value.name, False),
-            (value_of(value), True),
-            ("" if value.expected is None else number(value.expected), True),
-        ]
+        {
+            "quantity": value.name,
+            "measured": value_of(value),
+            "expected": "" if value.expected is None else number(value.expected),
+        }
         for value in measured
     ]
-    return _rows("Measurements", [("quantity", False), ("measured", True), ("expected", True)], rows)
+    return _table("Measurements", rows, {"measured", "expected"})
 
 
-def _table(table: Sequence[Mapping[str, str | float]]) -> str:
-    if not table:
-        return ""
-    names = columns(table)
-    numeric = [any(cell_is_number(row.get(name, "")) for row in table) for name in names]
-    rows = [
-        [(cell(row.get(name, "")), right) for name, right in zip(names, numeric, strict=True)]
-        for row in table
-    ]
-    return _rows("Details", list(zip(names, numeric, strict=True)), rows) + "\n"
-
-
-def _rows(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
-    """Format a table; each cell is its text, and whether it is right-aligned."""
-    kind = {True: ' class="number"', False: ""}
-    head = "".join(f'<th scope="col"{kind[right]}>{escape(text)}</th>' for text, right in heads)
+def _table(caption: str, table: Sequence[Mapping[str, str | float]], numeric: Collection[str]) -> str:
+    """Format a table; numeric columns are right-aligned."""
+    names = {name: ' class="number"' if name in numeric else "" for name in column_names(table)}
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in names.items())
     body = "\n".join(
-        "<tr>" + "".join(f"<td{kind[right]}>{escape(text)}</td>" for text, right in row) + "</tr>"
-        for row in rows
+        "<tr>"
+        + "".join(f"<td{kind}>{escape(cell(row.get(name, '')))}</td>" for name, kind in names.items())
+        + "</tr>"
+        for row in table
     )
     # A table that is too wide scrolls separately, also by keyboard.
     return (

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
-from heedful.lab.claims import Claim
-from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judge
-from heedful.lab.lectures import Text
+from heedful.lab.claims import Claim, Text
+from heedful.lab.experiment import MEASUREMENTS, Experiment
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
 
@@ -45,35 +44,20 @@ def experiments() -> dict[str, Experiment]:
     Raises:
         ValueError: two claims have one name, or a claim and a measurement do not belong together.
     """
-    claims = [pair for heading in headings() for pair in heading.claims.items()]
+    names = [name for heading in headings() for name in heading.claims]
     for module in (name for heading in headings() for name in heading.modules):
         import_module(f"heedful.lab.experiments.{module}")
-    names = [name for name, _ in claims]
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"experiment names must be unique, but two claims are named {duplicates[0]}")
     if unmatched := MEASUREMENTS.keys() ^ set(names):
         raise ValueError(
             f"each claim must have one measurement, but {min(unmatched)} has only one of the two"
         )
-    return {name: join_claim(name, claim) for name, claim in claims}
-
-
-def join_claim(name: str, claim: Claim) -> Experiment:
-    """Join a claim with the function that measures it."""
-    measure, arguments = MEASUREMENTS[name]
-
-    def run(size: Size) -> Outcome:
-        return judge(claim, measure(size=size, **arguments[0]))
-
-    def control(size: Size) -> Outcome:
-        return judge(claim, measure(size=size, **arguments[1]))
-
-    return Experiment(name, claim, run, control, measure.__module__)
-
-
-def parts() -> dict[str, list[str]]:
-    """Return the names of experiments by heading."""
-    return {heading.heading: list(heading.claims) for heading in headings()}
+    return {
+        name: Experiment(name, claim, *MEASUREMENTS[name], heading.heading)
+        for heading in headings()
+        for name, claim in heading.claims.items()
+    }
 
 
 def experiment(name: str) -> Experiment:

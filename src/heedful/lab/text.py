@@ -1,10 +1,11 @@
 """Text reports of experiments for the terminal."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 
-from heedful.lab.experiment import Experiment, Measured, Result, columns
+from heedful.lab.experiment import Experiment, Measured, Result, column_names
+from heedful.tables import columns
 
 LABEL = 10  # characters before the text of a paragraph
 INDENT = "  "
@@ -34,32 +35,25 @@ def value_of(measured: Measured) -> str:
     return f"{number(measured.value)} {measured.unit}".rstrip()
 
 
-def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]] | None = None) -> str:
-    """List names, titles and lecture items; ``parts`` are names grouped by heading."""
-    rows = {
-        experiment.name: (experiment.name, experiment.claim.title, items(experiment))
-        for experiment in experiments
-    }
-    name, title = (max((len(row[i]) for row in rows.values()), default=0) for i in (0, 1))
-    lines = {key: f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for key, row in rows.items()}
-    return "\n\n".join(
-        "\n".join(
-            [part, *(INDENT + lines[name] for name in part_names)]
-            if part
-            else [lines[name] for name in part_names]
-        )
-        for part, part_names in in_parts(lines, parts or {}).items()
-        if part_names
+def listing(experiments: Sequence[Experiment]) -> str:
+    """List names, titles and lecture items, under their headings."""
+    name, title = (
+        max(map(len, texts), default=0)
+        for texts in ([e.name for e in experiments], [e.claim.title for e in experiments])
     )
+    sections = []
+    for heading, own in by_heading(experiments).items():
+        lines = [f"{e.name:<{name}}  {e.claim.title:<{title}}  {items(e)}".rstrip() for e in own]
+        sections.append([heading, *(INDENT + line for line in lines)] if heading else lines)
+    return "\n\n".join("\n".join(section) for section in sections)
 
 
-def in_parts(names: Collection[str], parts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Group names by heading, in the order of ``parts``; names without a heading come first, under ``""``."""
-    names_in_parts = {name for part_names in parts.values() for name in part_names}
-    names_by_part = {"": [name for name in names if name not in names_in_parts]}
-    return names_by_part | {
-        part: [name for name in part_names if name in names] for part, part_names in parts.items()
-    }
+def by_heading(experiments: Iterable[Experiment]) -> dict[str, list[Experiment]]:
+    """Group experiments by heading; headings are in the order of their first experiments."""
+    groups: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        groups.setdefault(experiment.heading, []).append(experiment)
+    return groups
 
 
 def items(experiment: Experiment) -> str:
@@ -76,18 +70,18 @@ def report(result: Result, width: int = 80) -> str:
         paragraphs.append(("control", experiment.claim.control))
     lines = [f"{experiment.name}{' (control)' if result.control else ''}: {experiment.claim.title}", ""]
     lines += [paragraph(name, text, width) for name, text in paragraphs]
-    lines += ["", *_figures(result.outcome.measured), ""]
-    if result.outcome.table:
-        lines += [*aligned(result.outcome.table), ""]
+    lines += ["", *_figures(result.measured), ""]
+    if result.table:
+        lines += [*aligned(result.table), ""]
     lines.append(paragraph("verdict", verdict(result), width))
-    lines.append(paragraph("", result.outcome.statement, width))
+    lines.append(paragraph("", result.statement, width))
     return "\n".join(lines)
 
 
 def verdict(result: Result) -> str:
     """Format the verdict, followed by the expected one if it differs."""
     expectation = "" if result.as_expected else f" (expected: {result.expected})"
-    return f"{result.outcome.verdict}{expectation}"
+    return f"{result.verdict}{expectation}"
 
 
 def paragraph(name: str, text: str, width: int) -> str:
@@ -109,22 +103,16 @@ def _figures(measured: Sequence[Measured]) -> list[str]:
 
 
 def aligned(table: Sequence[Mapping[str, str | float]]) -> list[str]:
-    """Format rows below their column names; numeric columns are right-aligned."""
-    names = columns(table)
+    """Format rows below their column names; numeric columns except the first are right-aligned."""
+    names, numeric = column_names(table), numeric_columns(table)
     rows = [[cell(row.get(name, "")) for name in names] for row in table]
-    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(names)]
-    right = [
-        i > 0 and any(cell_is_number(row.get(name, "")) for row in table) for i, name in enumerate(names)
-    ]
-    lines = [names, *rows]
-    return [
-        INDENT
-        + "  ".join(
-            text.rjust(size) if at_right else text.ljust(size)
-            for text, size, at_right in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    right = [i for i, name in enumerate(names) if i > 0 and name in numeric]
+    return [INDENT + line for line in columns([names, *rows], right)]
+
+
+def numeric_columns(table: Sequence[Mapping[str, str | float]]) -> set[str]:
+    """Return the names of the columns with numbers."""
+    return {name for row in table for name, value in row.items() if cell_is_number(value)}
 
 
 def cell_is_number(value: str | float) -> bool:

@@ -1,6 +1,5 @@
-"""Find the number of micro-batches with which an update fits into an amount of memory."""
+"""The number of micro-batches with which an update fits into an amount of memory."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from heedful.memory import gibibytes
@@ -45,31 +44,6 @@ class Fit:
             "tokens": self.tokens,
             "resident": self.resident,
         }
-
-
-def find_fit(
-    resident: Callable[[int, bool], int], tokens_per_update: int, accumulate: int, length: int, available: int
-) -> Fit:
-    """Return the fewest micro-batches that fit: ``accumulate``, or twice, four times … as many.
-
-    Args:
-        resident: returns the bytes of updates, given the number of sequences of a micro-batch, and whether
-            there are several micro-batches.
-        tokens_per_update: target tokens of an update.
-        accumulate: number of micro-batches of the recipe.
-        length: tokens of a sequence.
-        available: bytes of memory.
-    """
-    n_parts = accumulate
-    while True:
-        tokens = max(1, tokens_per_update // n_parts)
-        n_sequences = max(1, tokens // length)
-        needed = resident(n_sequences, n_parts > 1)
-        if needed <= available:
-            return Fit(available, n_parts, tokens, needed, n_parts == accumulate)
-        if n_sequences == 1:
-            return Fit(available, None, tokens, needed, False)
-        n_parts *= 2
 
 
 def _size(n: int) -> str:

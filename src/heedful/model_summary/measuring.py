@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 from torch.utils.hooks import RemovableHandle
@@ -146,31 +145,6 @@ class _Counting(Values):
         return out
 
 
-class _Attention(TorchFunctionMode):
-    """Count ``scaled_dot_product_attention`` as two products, of all queries and keys, hidden or not."""
-
-    def __init__(self, operations: Operations) -> None:
-        super().__init__()
-        self.operations = operations
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: Arguments = (),
-        kwargs: Keywords | None = None,
-    ) -> object:
-        if func is not nn.functional.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
-        q, k, v = args[:3]
-        pairs = math.prod(q.shape[:-1]) * k.shape[-2]
-        self.operations.add(
-            Product(2 * pairs * q.shape[-1], q.shape[-1], k.shape[-2]),
-            Product(2 * pairs * v.shape[-1], k.shape[-2], v.shape[-1]),
-        )
-        return q.new_empty(*q.shape[:-1], v.shape[-1])
-
-
 @contextmanager
 def _track_modules(model: nn.Module, operations: Operations) -> Iterator[None]:
     """Record which modules are running, and the sizes of their arguments and results."""
@@ -199,7 +173,7 @@ def _track_modules(model: nn.Module, operations: Operations) -> Iterator[None]:
 def count_operations(model: nn.Module, run: Callable[[nn.Module], object]) -> Operations:
     """Count the FLOPs of ``run(model)`` with a model on the meta device (`without_values`)."""
     operations = Operations(running=[model])
-    with _track_modules(model, operations), _Attention(operations), _Counting(operations):
+    with _track_modules(model, operations), _Counting(operations):
         run(model)
     return operations
 

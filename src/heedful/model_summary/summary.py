@@ -25,7 +25,7 @@ from heedful.model_summary.described_model import (
     find_model,
     from_recipe,
 )
-from heedful.model_summary.fitting import Fit, find_fit
+from heedful.model_summary.fitting import Fit
 from heedful.model_summary.lines import Line, total_line, with_notes
 from heedful.model_summary.measuring import (
     M,
@@ -330,7 +330,7 @@ def summary_of(model: M, run: Callable[[M], object], length: int = 1) -> ModelSu
 def _summary(described: DescribedModel, extent: Extent, available: int | None = None) -> ModelSummary:
     """Measure a described model; ``extent`` overrides its sizes. ``available`` is memory for its updates."""
     if min((n for n in vars(extent).values() if n is not None), default=1) < 1:
-        raise ValueError("lengths and tokens must be at least 1")
+        raise RequestError("lengths and tokens must be at least 1")
     for key in ("length", "source_length"):
         if (getattr(extent, key) or 1) > LONGEST:
             raise RequestError(f"{key}: must be at most {LONGEST:,}, got {getattr(extent, key):,}")
@@ -349,29 +349,29 @@ def _summary(described: DescribedModel, extent: Extent, available: int | None = 
         source = described.source_length or extent.source_length or example.source.layout.max_length
     n = max(1, tokens // example.inputs.layout.max_length)
     memory = cache(lambda: update.memory(n))
-    try:
-        with memory_errors_as("this model does not fit in memory; lower its sizes"):
-            inputs = inputs_of(described.model, 1, target, source, "meta")
-            of_sequences = None
-            if described.recipe is not None:
-                of_sequences = set() if {*heads} == {"token"} else memory()[1]
-            layout = inputs[0].layout
+    with memory_errors_as("this model does not fit in memory; lower its sizes"):
+        inputs = inputs_of(described.model, 1, target, source, "meta")
+        of_sequences = None
+        if described.recipe is not None:
+            of_sequences = set() if {*heads} == {"token"} else memory()[1]
+        layout = inputs[0].layout
 
-            def run(model: Model) -> list[Tensor]:
-                return apply_heads(model(*inputs), layout, model.heads, of_sequences)
+        def run(model: Model) -> list[Tensor]:
+            return apply_heads(model(*inputs), layout, model.heads, of_sequences)
 
-            target = layout.max_length
-            source = source if inputs[1] is not None else target
-            summary = _build_summary(described, target, source, tokens, run, lambda: memory()[0])
-            return replace(summary, find_fit=partial(_fit, described, update, summary, available))
-    except ValueError as error:
-        raise RequestError(str(error)) from None
+        target = layout.max_length
+        source = source if inputs[1] is not None else target
+        summary = _build_summary(described, target, source, tokens, run, lambda: memory()[0])
+        return replace(summary, find_fit=partial(_fit, described, update, summary, available))
 
 
 def _fit(
     described: DescribedModel, update: Update, summary: ModelSummary, available: int | None
 ) -> Fit | None:
-    """Return the number of micro-batches that fits; None without a recipe, or if memory is no problem."""
+    """Return the fewest micro-batches that fit: those of the recipe, or twice, four times … as many.
+
+    None without a recipe, or if memory is no problem.
+    """
     if described.recipe is None:
         return None
     if available is None:
@@ -379,11 +379,18 @@ def _fit(
         if available is None or summary.resident <= available:
             return None
 
-    def resident(n_sequences: int, accumulates: bool) -> int:
-        return _resident(sum(replace(update, accumulates=accumulates).memory(n_sequences)[0].values()))
-
     training, length = described.recipe.training, update.batch(1).inputs.layout.max_length
-    return find_fit(resident, training.tokens_per_update, training.accumulate, length, available)
+    n_parts = training.accumulate
+    while True:
+        tokens = max(1, training.tokens_per_update // n_parts)
+        n_sequences = max(1, tokens // length)
+        memory, _ = replace(update, accumulates=n_parts > 1).memory(n_sequences)
+        needed = _resident(sum(memory.values()))
+        if needed <= available:
+            return Fit(available, n_parts, tokens, needed, n_parts == training.accumulate)
+        if n_sequences == 1:
+            return Fit(available, None, tokens, needed, False)
+        n_parts *= 2
 
 
 def _build_summary(

@@ -48,11 +48,10 @@ def memory(summary: "ModelSummary") -> list[tuple[str, str, str]]:
     """Return name, size and formula of each part of training's memory, of the sum, and of resident memory."""
     rows = [(part.name, _bytes(part.bytes), part.formula) for part in summary.memory]
     total, available = sum(part.bytes for part in summary.memory), machine_memory()
-    warning = (
-        "" if available is None or total <= available else f"more than this machine's {gibibytes(available)}"
-    )
-    freed = "on a CPU: also freed blocks that no other tensor fits"
-    return [*rows, ("sum", _bytes(total), warning), ("resident", _bytes(summary.resident), freed)]
+    explanation = "on a CPU: also freed blocks that no other tensor fits"
+    if available is not None and summary.resident > available:
+        explanation += f"; more than this machine's {gibibytes(available)}"
+    return [*rows, ("sum", _bytes(total), ""), ("resident", _bytes(summary.resident), explanation)]
 
 
 def timing(summary: "ModelSummary") -> list[str]:

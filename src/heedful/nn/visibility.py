@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from heedful.errors import RequestError
 from heedful.nn.layout import Layout
 from heedful.nn.lazy import lazy
 
@@ -50,7 +51,7 @@ class AttentionPattern:
         """Check that the pattern is defined for so many positions of queries and keys.
 
         Raises:
-            ValueError: if it is not.
+            RequestError: if it is not.
         """
 
     def covers(self, n: int) -> bool:
@@ -247,9 +248,9 @@ class Mask(AttentionPattern):
         """Check that the table has so many rows and columns."""
         shape = (len(self.rows), len(self.rows[0]))
         if n_queries > shape[0] or n_keys > shape[1]:
-            raise ValueError(
+            raise RequestError(
                 f"the mask of visible tokens must have a row per query and a column per key ({n_queries} and "
-                f"{n_keys}), got {shape[0]} and {shape[1]}"
+                f"{n_keys}), got {shape[0]} and {shape[1]}; enlarge the mask, or shorten the sequences"
             )
 
     @lazy
@@ -280,7 +281,8 @@ class Visibility:
     tokens each (`heedful.nn.attention.compressed`).
 
     Raises:
-        ValueError: the numbers of rows differ, or the pattern is not defined for so many positions.
+        ValueError: the numbers of rows differ.
+        RequestError: the pattern is not defined for so many positions.
     """
 
     queries: Layout

@@ -12,7 +12,7 @@ from heedful.cli import lab
 from heedful.errors import RequestError, WorkError
 from heedful.lab import registry
 from heedful.lab.claims import Case, Claim
-from heedful.lab.experiment import Experiment, Measured, Outcome
+from heedful.lab.experiment import Experiment, Measured, Series
 from heedful.lab.registry import experiments, headings
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
@@ -39,19 +39,15 @@ def two(monkeypatch):
     """Two experiments and no more; the second comes out wrongly when it is told so."""
     wanted = {"sizes": []}
 
-    def run(verdict):
-        def measure(size):
-            wanted["sizes"].append(size)
-            return Outcome(wanted.get("instead", verdict), "So it is.", [Measured("a", 1.5)])
-
-        return measure
+    def measure(size, verdict):
+        wanted["sizes"].append(size)
+        return Series({"verdict": wanted.get("instead", verdict), "a": Measured("a", 1.5)})
 
     def made(name):
-        verdicts = (Case(verdict="holds", statement="So it is."),)
-        claim = Claim(
-            title=name.title(), claim="A.", source="S0", items=(1,), control="B.", verdicts=verdicts
-        )
-        return Experiment(name, claim, run("holds"), run("is wrong"))
+        verdicts = (Case(**{"verdict": "holds", "if": "verdict == 'holds'"}), Case(verdict="is wrong"))
+        texts = {"claim": "A.", "source": "S0", "control": "B.", "statement": "So it is."}
+        claim = Claim(title=name.title(), items=(1,), verdicts=verdicts, **texts)
+        return Experiment(name, claim, measure, ({"verdict": "holds"}, {"verdict": "is wrong"}))
 
     known = {name: made(name) for name in ("one", "two")}
     monkeypatch.setattr(registry, "experiments", lambda: known)

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 from PIL import Image
 
 from heedful.explain.attention_sites import Selection, find_sites
-from heedful.explain.capture import explain_input
+from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
 from heedful.explain.summary import summary_matrix, word_alignment
-from heedful.explain.views import views_of
+from heedful.explain.views import view_module, views_of
 from heedful.files import json_text
+from heedful.tasks.model_input import AnswerOptions
 
 
 def jsonable(seen):
@@ -78,6 +80,37 @@ def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
     plain = through_json(published, seen)
     assert plain["input"] == wanted
     assert plain["sides"][0]["written"] == [None]
+
+
+def test_an_answer_of_probability_0_is_null(published, explained):
+    """A given token that the model excludes has the log-probability -inf and an infinite loss."""
+    run, given = explained("translation")
+    options = AnswerOptions(target="BLUE DOG")
+    first = prepare_input(run, given, options).targets.answers[0]
+
+    def exclude(module, args, logits):
+        return logits.index_fill(-1, first, -math.inf)
+
+    hook = run.model.heads["token"].register_forward_hook(exclude)
+    try:
+        seen = explain_input(run, given, options=options, views=["losses", "lens"])
+    finally:
+        hook.remove()
+    assert seen.answer["log_probs"][0] == seen.answer["score"] == -math.inf
+    plain = through_json(published, seen)
+    assert plain["answer"]["score"] is None
+    assert [value is None for value in plain["answer"]["log_probs"]].index(True) == 0
+    assert None not in plain["answer"]["log_probs"][1:2]
+    losses = plain["more"]["losses"]
+    assert (losses["losses"][0], losses["probabilities"][0], losses["mean"]) == (None, 0.0, None)
+    assert plain["more"]["lens"]["depths"][-1]["log_probs"][0] is None
+    lines = view_module("losses").lines(seen, seen.views["losses"])
+    assert lines[1].split()[0] == "inf"
+    assert lines[-1] == "  mean loss inf, perplexity inf"
+    assert "mean log-probability     -inf" in view_module("lens").lines(seen, seen.views["lens"])[-1]
+    bars = view_module("losses").figure(seen, seen.views["losses"]).axes[0].patches
+    assert bars[0].get_width() == max(bar.get_width() for bar in bars)
+    assert "probability 0.0000" in page(seen)
 
 
 @pytest.mark.parametrize("name", ["translation", "recurrent", "captions", "one text", "classification"])

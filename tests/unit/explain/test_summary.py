@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.alignment.word_alignment import attention_of_prediction, links, pharaoh
+from heedful.explain.alignment.word_alignment import links, merge_subwords, pharaoh
 from heedful.explain.capture import explain_input
 from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.summary import patch_attention, summary_matrix, word_alignment, word_axis, words_of
@@ -82,12 +82,16 @@ def test_blanks_before_the_end_are_no_words():
 def test_the_word_alignment_is_that_of_predictions(explained):
     run, given = explained("translation")
     (prediction,) = run.predict([given], alignment=True)
-    own = attention_of_prediction(prediction, run.processor)
-    mean = own.weights.mean(axis=(0, 1))
-    shown = summary_matrix(explain_input(run, given))
+    seen = explain_input(run, given)
+    (source, source_indices), (target, target_indices) = (
+        words_of(seen.axes[name]) for name in ("source", "target")
+    )
+    own = merge_subwords(np.asarray(prediction.alignment), source_indices, target_indices)
+    mean = own.mean(axis=(0, 1))
+    shown = summary_matrix(seen)
     np.testing.assert_allclose(shown.to_words().weights, mean, atol=1e-6)
-    assert shown.to_words().queries.tokens == own.target
-    assert shown.to_words().keys.tokens == own.source
+    assert shown.to_words().queries.tokens == (*target,)
+    assert shown.to_words().keys.tokens == (*source,)
     assert word_alignment(shown) == pharaoh(links(mean))
 
 

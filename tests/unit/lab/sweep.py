@@ -11,7 +11,7 @@ Tests are handed to processes file by file, so the work is spread and nothing is
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import torch
 from jsonschema import Draft202012Validator
 
 from heedful.lab.drawing import Bars, Curves, Dots, draw
-from heedful.lab.experiment import as_dict, judge, perform
+from heedful.lab.experiment import as_dict
 from heedful.lab.registry import experiment, experiments
 
 # Two seconds or more in their short form: the whole sweep makes them, `make test` tries them
@@ -64,7 +64,7 @@ def _attempt(name, control):
     _started.add((name, control))
     before = _generators()
     try:
-        result, error = perform(experiment(name), "short", control=control), None
+        result, error = experiment(name).run("short", control=control), None
     except Exception as failure:
         result, error = None, failure
     return Made(result, error, _generators() != before)
@@ -76,16 +76,12 @@ def _generators():
     return torch.get_rng_state().tolist(), kind, keys.tolist(), rest
 
 
-def result(name, control=False):
+def made(name, control=False):
     """What came out of an experiment, or of its control; made when it is first asked for."""
     attempt = _attempt(name, control)
     if attempt.error is not None:
         raise attempt.error
     return attempt.result
-
-
-def made(name, control=False):
-    return result(name, control).outcome
 
 
 def measured(name, beginning, control=False):
@@ -112,8 +108,8 @@ def hold_what_is_expected(name, control=False, **tolerance):
 
 
 def judged(name, series):
-    """The outcome that the rules of an experiment's claim make of a measurement."""
-    return judge(experiment(name).claim, series)
+    """The result that the rules of an experiment's claim make of a measurement."""
+    return replace(experiment(name), measure=lambda **_: series).run("short")
 
 
 def verdict_of(name, **values):
@@ -134,15 +130,15 @@ class Laws:
     def pytest_generate_tests(self, metafunc):
         if "name" in metafunc.fixturenames:
             module = f"heedful.lab.experiments.{self.family}"
-            names = [name for name, own in experiments().items() if own.module == module]
+            names = [name for name, own in experiments().items() if own.measure.__module__ == module]
             assert names, f"no experiment is measured in {module}"
             metafunc.parametrize("name", names)
         if "control" in metafunc.fixturenames:
             metafunc.parametrize("control", [False, True], ids=["run", "control"])
 
     def test_the_verdict_is_the_one_that_must_come_out(self, name, control):
-        found = result(name, control)
-        assert found.outcome.verdict == found.expected, found.to_dict()
+        found = made(name, control)
+        assert found.verdict == found.expected, found.to_dict()
 
     def test_the_control_has_another_verdict(self, name):
         assert len(set(experiment(name).claim.expected)) == 2
@@ -164,7 +160,7 @@ class Laws:
             assert any(map(math.isfinite, numbers(panel)))
 
     def test_json_holds_the_schema(self, name):
-        both = as_dict([experiment(name)], [result(name), result(name, True)])
+        both = as_dict([experiment(name)], [made(name), made(name, True)])
         value = json.loads(json.dumps(both, allow_nan=False))
         Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
         assert [each["control"] for each in value["experiments"][0]["results"]] == [False, True]

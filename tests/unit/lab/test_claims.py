@@ -4,7 +4,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.lab.claims import Claim
-from heedful.lab.experiment import Measured, Series, judge
+from heedful.lab.experiment import Experiment, Measured, Series
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
 
@@ -32,7 +32,8 @@ def claim(text=TEXT):
 def outcome(share, others=0):
     panels = ("a panel",)
     values = {"share": Measured("the share", share, "%"), "others": others}
-    return judge(claim(), Series(values, [{"a": 1}], panels))
+    series = Series(values, [{"a": 1}], panels)
+    return Experiment("made-up", claim(), lambda size: series, ({}, {})).run("short")
 
 
 def test_the_first_rule_that_is_true_decides():

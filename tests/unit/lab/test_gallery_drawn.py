@@ -8,7 +8,6 @@ import pytest
 from browser import Browser, missing
 from made_up import PANEL, made_up
 
-from heedful.lab.experiment import perform
 from heedful.lab.gallery import write_gallery
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
@@ -39,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, verdict in zip(NAMES, verdicts, strict=True)
     ]
     folder = tmp_path_factory.mktemp("gallery")
-    write_gallery([perform(each, "short", control=control) for each in shown for control in (0, 1)], folder)
+    write_gallery([each.run("short", control=control) for each in shown for control in (0, 1)], folder)
     return folder
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from lectures_index import read
 from lectures_page import place_of
 
 from heedful.errors import RequestError
-from heedful.lab.lectures import corrections, read
+from heedful.lab.corrections import corrections
 from heedful.lab.registry import experiments
 from heedful.models.registry import PRESETS
 from heedful.recipes.resolve import shipped_recipes

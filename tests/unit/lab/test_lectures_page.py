@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from lectures_index import Entry, Index, Lecture, Place, read
 from lectures_page import link, page, place_of, plain
 from made_up import made_up
 
-from heedful.lab.lectures import Correction, Entry, Index, Lecture, Place, corrections, read
+from heedful.lab.corrections import Correction, corrections
 from heedful.lab.registry import experiments
 
 ROOT = Path(__file__).parents[3]

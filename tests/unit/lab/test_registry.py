@@ -8,8 +8,9 @@ import pytest
 from heedful.errors import RequestError
 from heedful.lab import experiment as experiment_module
 from heedful.lab import registry
-from heedful.lab.experiment import MEASUREMENTS, Measured, Series, measures
-from heedful.lab.registry import experiment, experiments, headings, parts
+from heedful.lab.experiment import MEASUREMENTS, Experiment, Measured, Series, measures
+from heedful.lab.registry import experiment, experiments, headings
+from heedful.lab.text import by_heading
 
 HERE = Path(__file__).parent
 
@@ -23,7 +24,7 @@ def test_a_file_of_tests_holds_it_to_the_laws(module):
 @pytest.mark.parametrize("path", sorted(HERE.rglob("test_*.py")), ids=lambda path: path.stem)
 def test_experiments_are_made_in_the_sweep_alone(path):
     text = path.read_text(encoding="utf-8")
-    assert not re.search(r'perform\(experiment|\.(run|control)\("', text)
+    assert not re.search(r"\bexperiment\([^)]*\)\.run\(", text)
 
 
 def test_names_are_the_keys_and_an_unknown_one_names_the_nearest():
@@ -33,7 +34,9 @@ def test_names_are_the_keys_and_an_unknown_one_names_the_nearest():
 
 
 def test_every_experiment_stands_under_one_heading():
-    assert [name for names in parts().values() for name in names] == list(experiments())
+    groups = by_heading(experiments().values())
+    found = {heading: [each.name for each in own] for heading, own in groups.items()}
+    assert found == {each.heading: list(each.claims) for each in headings()}
 
 
 def test_headings_are_read_in_order():
@@ -69,16 +72,14 @@ def test_two_measurements_of_one_name_are_refused():
 
 def test_the_control_measures_with_the_second_arguments(monkeypatch):
     claim, made = experiment("order-blindness").claim, {}
-    for module in (registry, experiment_module):
-        monkeypatch.setattr(module, "MEASUREMENTS", made)
+    monkeypatch.setattr(experiment_module, "MEASUREMENTS", made)
 
     @measures("order-blindness", change=(0.0, 1.0))
     def measure(size, change):
         return Series({"change": Measured(f"the change, {size}", change)})
 
-    own = registry.join_claim("order-blindness", claim)
-    assert (own.name, own.claim, own.module) == ("order-blindness", claim, measure.__module__)
-    for run, size, verdict, change in ((own.run, "short", "holds", 0), (own.control, "long", "is wrong", 1)):
-        outcome = run(size)
-        assert outcome.verdict == verdict
-        assert outcome.measured == [Measured(f"the change, {size}", change)]
+    own = Experiment("order-blindness", claim, *made["order-blindness"])
+    for control, size, verdict in ((False, "short", "holds"), (True, "long", "is wrong")):
+        result = own.run(size, control=control)
+        assert (result.verdict, result.control, result.size) == (verdict, control, size)
+        assert result.measured == [Measured(f"the change, {size}", float(control))]

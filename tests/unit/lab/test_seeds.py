@@ -2,12 +2,13 @@
 
 import ast
 import inspect
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
-from made_up import made_up, outcome
+from made_up import made_up, measure
 
 import heedful.lab
 import verdicts
@@ -149,18 +150,19 @@ def test_verdicts_stay_when_seeds_are_shifted(name):
 
 
 def test_a_verdict_that_depends_on_its_seed_is_found():
-    def run(size):
-        return outcome("holds" if torch.rand(1, generator=generator_from(0)) < 0.5 else "is wrong")
+    def verdict():
+        return "holds" if torch.rand(1, generator=generator_from(0)) < 0.5 else "is wrong"
 
-    def broken(size):
+    def depends(size, control):
+        if not control:
+            return measure(size, verdict())
         if seed_of(0):
             raise ValueError("no such seed")
-        return outcome("is wrong")
+        return measure(size, "is wrong")
 
-    first = run("short").verdict
-    own = made_up(expected=(first, "is wrong"))
-    object.__setattr__(own, "run", run)
-    object.__setattr__(own, "control", broken)
+    first = verdict()
+    arguments = {"control": False}, {"control": True}
+    own = replace(made_up(expected=(first, "is wrong")), measure=depends, arguments=arguments)
     made = list(verdicts.sweep([own], range(1, 9)))
     assert [each.shift for each in made] == list(range(9))
     assert made[0].flips == ()

@@ -5,7 +5,6 @@ import math
 import pytest
 from made_up import made_up
 
-from heedful.lab.experiment import perform
 from heedful.lab.text import aligned, listing, number, paragraph, report
 
 
@@ -31,7 +30,7 @@ def test_numbers(value, text):
 
 
 def test_all_of_an_outcome_is_told():
-    text = report(perform(made_up(), "short"))
+    text = report(made_up().run("short"))
     for part in (
         "made-up: The title of made-up & more",
         'claim     One "thing" <is> another.',
@@ -48,19 +47,19 @@ def test_all_of_an_outcome_is_told():
 
 
 def test_a_question_is_told_as_one():
-    text = report(perform(made_up(asked=True), "short"))
+    text = report(made_up(asked=True).run("short"))
     assert 'claim     One "thing" <is> another. (A question.)' in text
 
 
 def test_a_control_says_what_is_changed():
-    text = report(perform(made_up(), "short", control=True))
+    text = report(made_up().run("short", control=True))
     assert "made-up (control)" in text
     assert "control   The other way about." in text
     assert "verdict   is wrong\n" in text
 
 
 def test_another_verdict_than_expected_is_pointed_out():
-    text = report(perform(made_up(comes=("is wrong", "holds")), "short"))
+    text = report(made_up(comes=("is wrong", "holds")).run("short"))
     assert "verdict   is wrong (expected: holds)" in text
 
 

@@ -21,6 +21,7 @@ import heedful
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.model_summary import memory as memory_module
+from heedful.model_summary import summary as summary_module
 from heedful.model_summary import text
 from heedful.model_summary.lines import _NOTES, formula
 from heedful.model_summary.memory import update_memory
@@ -797,6 +798,17 @@ def test_a_length_that_the_model_cannot_read_is_refused():
         describe("gpt2", length=1025)
     with pytest.raises(RequestError, match="length: must be at most"):
         describe("transformer-tiny", length=10**9)
+    with pytest.raises(RequestError, match="lengths and tokens must be at least 1"):
+        describe("transformer-tiny", length=0)
+
+
+def test_an_error_of_a_model_is_no_request(monkeypatch):
+    def fail(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(summary_module, "apply_heads", fail)
+    with pytest.raises(ValueError, match="a bug"):
+        describe("transformer-tiny")
 
 
 # What is asked for
@@ -893,16 +905,16 @@ def test_importing_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_sum_that_is_more_than_the_machine_has_says_so(monkeypatch):
+def test_updates_that_need_more_than_the_machine_has_say_so(monkeypatch):
     summary = describe("gpt2")
-    whole = sum(part.bytes for part in summary.memory)
+    whole = summary.resident
     for there, told in (
         (whole, ""),
         (None, ""),
-        (whole - 1, f"more than this machine's {whole / 2**30:,.1f} GiB"),
+        (whole - 1, f"; more than this machine's {whole / 2**30:,.1f} GiB"),
     ):
         monkeypatch.setattr(text, "machine_memory", lambda there=there: there)
-        assert memory(summary)[-2][2] == told
+        assert memory(summary)[-1][2] == f"on a CPU: also freed blocks that no other tensor fits{told}"
         assert ("more than this machine" in str(summary)) == bool(told)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from heedful.errors import RequestError
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -66,7 +67,7 @@ def test_a_mask_has_a_row_for_every_token_of_the_model():
     config = {"kind": "language-model", **SIZES, "layer": layer({"kind": "mask", "rows": rows})}
     model = build_model(LanguageModelConfig.model_validate({**config, "context": 3}), 7)
     assert model.stack.blocks[0].mixer.part.pattern == Mask(tuple(rows))
-    with pytest.raises(ValueError, match=r"\(4 and 4\), got 3 and 3"):
+    with pytest.raises(RequestError, match=r"\(4 and 4\), got 3 and 3"):
         build_model(LanguageModelConfig.model_validate({**config, "context": 4}), 7)
 
 

@@ -32,11 +32,7 @@ from heedful.tasks.generation.sequence_formats import (
     ConcatenatedFormat,
     EncoderDecoderFormat,
 )
-from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.alignment import Link
-from heedful.tasks.prediction import Prediction
-from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import surface_words
 from heedful.typing import JsonObject
 
 INPUT_STEP_SUFFIX = ", at the input step"
@@ -133,38 +129,6 @@ class WordAttention:
         return self.weights[choice.layer, choice.head]
 
 
-def attention_of_prediction(prediction: Prediction, tokenizers: Tokenizers) -> WordAttention:
-    """Return the attention of a prediction that was made with ``alignment=True``.
-
-    Raises:
-        RequestError: the prediction has no alignment.
-    """
-    if prediction.alignment is None or prediction.source_tokens is None:
-        raise RequestError(
-            "the prediction has no alignment; predict with alignment=True, a model with attention over the "
-            "source, and a text that is not empty"
-        )
-    source = ids_of(prediction.source_tokens[:-1], tokenizers.source)
-    target = ids_of(prediction.tokens, tokenizers.target)
-    return word_attention(np.asarray(prediction.alignment, dtype=float), source, target, tokenizers)
-
-
-def teacher_forced_attention(
-    model: Model, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
-) -> list[WordAttention]:
-    """Return the attention of a model over sentence pairs, in order, with teacher forcing.
-
-    Raises:
-        RequestError: the model has no attention over a source.
-    """
-    source, target = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
-    pairs = zip(attention_between_ids(model, source, target), source, target, strict=True)
-    return [
-        word_attention(weights, source_ids, target_ids, tokenizers)
-        for weights, source_ids, target_ids in pairs
-    ]
-
-
 def attention_between_ids(
     model: Model,
     sources: Sequence[Sequence[int]],
@@ -214,16 +178,6 @@ def _self_attention_parts(
         yield np.stack(layer_parts).astype(np.float64)
 
 
-def word_attention(
-    weights: Weights, source: Sequence[int], target: Sequence[int], tokenizers: Tokenizers
-) -> WordAttention:
-    """Merge ``weights [L, H, T + 1, S + 1]`` of ids without their end tokens into words."""
-    source_words, source_indices = surface_words(tokenizers.source, source)
-    target_words, target_indices = surface_words(tokenizers.target, target)
-    merged = merge_subwords(weights, source_indices, target_indices)
-    return WordAttention(tuple(source_words), tuple(target_words), merged)
-
-
 def rows_at_step(weights: Weights, step: DecoderStep) -> Weights:
     """Return the rows of the target subwords at a decoder step.
 
@@ -258,14 +212,6 @@ def merge_subwords(weights: Weights, source_indices: Sequence[int], target_indic
 def _membership(indices: Sequence[int]) -> Weights:
     """Return ``[subwords, words]``: 1 if a subword belongs to a word, otherwise 0."""
     return np.eye(max(indices) + 1)[list(indices)]
-
-
-def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of displayed tokens. Ids with the same text decode alike, so the first is used."""
-    ids: dict[str, int] = {}
-    for i, label in enumerate(tokenizer.model.labels):
-        ids.setdefault(label, i)
-    return [ids[token] for token in tokens]
 
 
 def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:

@@ -144,11 +144,12 @@ def _truncate(word: str, space: int, ellipsis: str) -> str:
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
     """Return a line per token, at most `MOST_LINKS`: the tokens with the largest weights, or `NO_WEIGHTS`."""
-    width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
+    tokens = [printable(token) for token, _ in rows]
+    width = min(LONGEST_LINK, max(map(cell_len, tokens), default=0))
     lines = []
-    for token, strongest in rows[:MOST_LINKS]:
+    for token, (_, strongest) in zip(tokens[:MOST_LINKS], rows, strict=False):
         links = "   ".join(f"{printable(key)} {weight:.2f}" for key, weight in strongest) or NO_WEIGHTS
-        lines.append(f"  {printable(token):<{width}}  →  {links}")
+        lines.append(f"  {token}{' ' * (width - cell_len(token))}  →  {links}")
     if len(rows) > MOST_LINKS:
         lines.append(f"  and {len(rows) - MOST_LINKS} more; --json and --out show all")
     return lines

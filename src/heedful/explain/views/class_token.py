@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, on_grid
 from heedful.explain.explanation import Explanation
@@ -32,7 +33,12 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     Returns:
         ``side`` (name of the axis), and ``layers``: each with ``layer`` from 1 and ``weights``,
         ``[rows][columns]`` of patches; their sum is 1 minus the weight of the class token on itself.
+
+    Raises:
+        RequestError: no attention was selected.
     """
+    if not explanations[0].maps:
+        raise RequestError("view class-token needs attention; select some, or remove the selection")
     axis = explanations[0].axes[INPUT]
     rows = {each.layer: each.weights.mean(axis=0, dtype=np.float64)[0] for each in explanations[0].maps}
     layers = [{"layer": layer + 1, "weights": rounded_all(on_grid(row, axis))} for layer, row in rows.items()]

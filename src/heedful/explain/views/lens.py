@@ -1,5 +1,6 @@
 """View ``lens``: the output layer applied to the hidden states of every layer ("logit lens")."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from heedful.explain.views.shared import (
     hidden_states,
     probability,
     questions_of,
-    rounded,
+    rounded_or_none,
     stacks_of,
 )
 from heedful.runs.run import Run
@@ -51,7 +52,8 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     Returns:
         ``side`` (name of the axis), ``places`` and ``answers`` of the targets
         (`heedful.tasks.model_input.PredictionTargets`), and ``depths``: for each, from 0, the
-        ``log_probs`` of the answers, and the ``top`` answers of each target, best first.
+        ``log_probs`` of the answers, and the ``top`` answers of each target, best first. The logarithm of
+        probability 0 is None.
 
     Raises:
         RequestError: the answer is a number.
@@ -73,8 +75,8 @@ def _read_out(targets: PredictionTargets, hidden: Float[Tensor, "T d"]) -> JsonO
         top_log_probs, top_indices = (tensor.tolist() for tensor in chunk.topk(min(TOP, chunk.shape[1])))
         for i, pairs in enumerate(map(zip, top_indices, top_log_probs), start):
             named = [(targets.name(i, number), value) for number, value in pairs]
-            top.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
-    return {"log_probs": [rounded(value) for value in log_probs], "top": top}
+            top.append([{"answer": answer, "log_prob": rounded_or_none(value)} for answer, value in named])
+    return {"log_probs": [rounded_or_none(value) for value in log_probs], "top": top}
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
@@ -82,7 +84,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     output = ["logit lens: most probable answer at each depth (0: embeddings)"]
     for number, depth in enumerate(values["depths"]):
         answers = " ".join(top[0]["answer"] for top in depth["top"])
-        mean = sum(depth["log_probs"]) / max(1, len(depth["log_probs"]))
+        log_probs = [-math.inf if value is None else value for value in depth["log_probs"]]
+        mean = sum(log_probs) / max(1, len(log_probs))
         output.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {answers}")
     return output
 

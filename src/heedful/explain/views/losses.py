@@ -1,5 +1,6 @@
 """View ``losses``: loss and probability of each answer."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.explain.explanation import Explanation
-from heedful.explain.views.shared import Figure, check_has_probability, questions_of, rounded
+from heedful.explain.views.shared import Figure, check_has_probability, questions_of, rounded, rounded_or_none
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -33,7 +34,8 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
 
     Returns:
         ``side`` (name of the axis), ``places`` and ``answers`` of the targets, and for each ``given``,
-        ``probabilities`` and ``losses``; ``mean`` and ``perplexity`` are None if nothing was predicted.
+        ``probabilities`` and ``losses``; ``mean`` and ``perplexity`` are None if nothing was predicted. The
+        infinite loss of probability 0, and means of it, are also None.
 
     Raises:
         RequestError: the answer is a number.
@@ -47,9 +49,9 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         **questions_of(prepared),
         "given": [i < given for i in range(len(scores))],
         "probabilities": [rounded(value) for value in scores.exp().tolist()],
-        "losses": [rounded(-value) for value in scores.tolist()],
-        "mean": None if mean is None else rounded(mean.item()),
-        "perplexity": None if mean is None else rounded(mean.exp().item()),
+        "losses": [rounded_or_none(-value) for value in scores.tolist()],
+        "mean": None if mean is None else rounded_or_none(mean.item()),
+        "perplexity": None if mean is None else rounded_or_none(mean.exp().item()),
     }
 
 
@@ -61,10 +63,16 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     rows = (values[name] for name in ("answers", "given", "losses", "probabilities"))
     for answer, given, loss, probability in zip(*rows, strict=True):
         text = f"({answer})" if given else answer
-        output.append(f"  {loss:8.3f}  {probability:8.4f}  {text}")
-    if values["mean"] is not None:
-        output.append(f"  mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}")
+        output.append(f"  {_loss(loss):8.3f}  {probability:8.4f}  {text}")
+    if not all(values["given"]):
+        mean, perplexity = _loss(values["mean"]), _loss(values["perplexity"])
+        output.append(f"  mean loss {mean:.4f}, perplexity {perplexity:.4g}")
     return output
+
+
+def _loss(value: float | None) -> float:
+    """Return a number of the view: None stands for infinity."""
+    return math.inf if value is None else value
 
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
@@ -89,6 +97,8 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw a bar per answer with its loss, and a line at their mean; bars of given tokens are grey.
 
+    The bar of an infinite loss is as long as that of the largest finite one.
+
     Raises:
         RequestError: there are no answers, or too many.
     """
@@ -103,9 +113,11 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     fig = new_figure(6.0, ROW_HEIGHT * len(answers) + 1.45)
     axes = fig.add_subplot()
     shades = [GIVEN if is_given else PREDICTED for is_given in given]
-    bars = axes.barh(range(len(answers)), losses, height=0.72, color=shades)
+    largest = max((loss for loss in losses if loss), default=1.0)
+    widths = [largest if loss is None else loss for loss in losses]
+    bars = axes.barh(range(len(answers)), widths, height=0.72, color=shades)
     background = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    numbers = [f"{loss:.2f}" for loss in losses]
+    numbers = [f"{_loss(loss):.2f}" for loss in losses]
     axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=background)
     legend = ((PREDICTED, "predicted", not all(given)), (GIVEN, "given", any(given)))
     handles: list["Artist"] = [Patch(facecolor=shade, label=name) for shade, name, occurs in legend if occurs]
@@ -113,7 +125,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         line = axes.axvline(mean, color="0.4", linewidth=1, linestyle="--", zorder=0)
         line.set_label(f"mean {mean:.2f}")
         handles.append(line)
-    axes.set_xlim(0, 1.12 * (max(losses) or 1.0))
+    axes.set_xlim(0, 1.12 * largest)
     axes.set_ylim(len(answers) - 0.4, -0.6)
     label_rows(axes, answers)
     axes.set_xlabel("loss (nats)", fontsize=9)
@@ -126,5 +138,5 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         fontsize=8,
         frameon=False,
     )
-    note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
+    note = "" if mean is None else f"perplexity {_loss(values['perplexity']):.4g}"
     return finish_figure(fig, explanation.text, note)

@@ -82,6 +82,11 @@ def rounded(value: float) -> float:
     return round(value, DIGITS)
 
 
+def rounded_or_none(value: float) -> float | None:
+    """Round to 6 decimal places; None for infinity and NaN, which JSON cannot hold."""
+    return rounded(value) if math.isfinite(value) else None
+
+
 def rounded_all(values: ArrayLike, digits: int = DIGITS) -> list[object]:
     """Return an array as nested lists of rounded numbers in fp64; fp32 has no short decimal form."""
     return np.round(np.asarray(values, dtype=np.float64), digits).tolist()

@@ -23,7 +23,7 @@ from heedful.explain.alignment.word_alignment import (
     WordAttention,
     attention_between_ids,
     links,
-    teacher_forced_attention,
+    merge_subwords,
 )
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits
@@ -33,7 +33,7 @@ from heedful.runs.train import train_run
 from heedful.tasks.generation.sequence_formats import EncoderDecoderFormat
 from heedful.tasks.metrics.alignment import Alignment
 from heedful.text.configuration import PreprocessingConfig
-from heedful.text.words import word_ids_of_all
+from heedful.text.words import surface_words, word_ids_of_all
 from heedful.training.callbacks import JsonLines
 
 A, B = HeadChoice(0, 0), HeadChoice(1)
@@ -335,9 +335,12 @@ def test_words_are_those_of_the_file_whatever_case_they_have(run, attentions):
         assert attention.target == (*target.split(), "</s>")
         np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
     # Where nothing is cut differently, the weights are those of the text as a whole.
-    whole = teacher_forced_attention(run.model, run.processor, SOURCES, TARGETS)
-    for attention, other in zip(attentions, whole, strict=True):
-        np.testing.assert_allclose(attention.weights, other.weights, atol=1e-6)
+    texts = (run.processor.source, SOURCES), (run.processor.target, TARGETS)
+    ids = [tokenizer.encode_batch(sentences) for tokenizer, sentences in texts]
+    whole = attention_between_ids(run.model, *ids)
+    for attention, weights, *pair in zip(attentions, whole, *ids, strict=True):
+        indices = [surface_words(tokenizer, own)[1] for (tokenizer, _), own in zip(texts, pair, strict=True)]
+        np.testing.assert_allclose(attention.weights, merge_subwords(weights, *indices), atol=1e-6)
 
 
 def test_what_moses_cuts_is_one_word(run):

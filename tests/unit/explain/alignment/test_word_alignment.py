@@ -1,7 +1,5 @@
 """Attention in words: held to sums written out by hand, to plain loops and to counted cases."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,26 +8,22 @@ from hypothesis import strategies as st
 
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
+from heedful.explain.alignment.error_rates import attention_between_words
 from heedful.explain.alignment.word_alignment import (
     BATCH,
     HeadChoice,
     WordAttention,
-    attention_of_prediction,
-    ids_of,
     links,
     merge_subwords,
     pharaoh,
     rows_at_step,
-    teacher_forced_attention,
-    word_attention,
 )
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.prediction import Prediction, PredictOptions
-from heedful.text.words import surface_words
+from heedful.tasks.prediction import PredictOptions
 
 
 def test_pieces_of_the_source_are_summed_and_of_the_target_averaged():
@@ -57,13 +51,6 @@ def test_merging_equals_loops_and_keeps_the_sums_of_rows(source, target, seed):
         wanted = sum(weights[(*head, t, s)] for t in rows for s in columns) / len(rows)
         assert merged[index] == pytest.approx(wanted)
     np.testing.assert_allclose(merged.sum(axis=-1), 1)
-
-
-@given(st.lists(st.integers(0, 262), max_size=13))
-def test_ids_found_by_how_they_look_spell_the_same(octets, ids):
-    found = ids_of(octets.tokens(ids), octets)
-    assert octets.surface(found) == octets.surface(ids)
-    assert surface_words(octets, found) == surface_words(octets, ids)
 
 
 def attention(weights):
@@ -129,29 +116,6 @@ CROSSED = [[0.2, 0.6, 0.2], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]]
 FLAT = [[0.3, 0.3, 0.4], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0]]
 
 
-def test_a_prediction_without_alignment_is_refused(words):
-    with pytest.raises(RequestError, match="alignment=True"):
-        attention_of_prediction(Prediction("x"), Tokenizers(words, words))
-
-
-def test_a_predictions_pieces_become_words(pieces):
-    tokenizers = Tokenizers(pieces, pieces)
-    source, target = pieces.encode("the doghouse"), pieces.encode("a cat sees")
-    weights = np.random.default_rng(3).dirichlet(np.ones(len(source) + 1), (2, 3, len(target) + 1))
-    prediction = Prediction(
-        "a cat sees",
-        tokens=pieces.tokens(target),
-        source_tokens=[*pieces.tokens(source), "</s>"],
-        alignment=weights.tolist(),
-    )
-    found = attention_of_prediction(prediction, tokenizers)
-    assert found.source == ("the", "doghouse", "</s>")
-    assert found.target == ("a", "cat", "sees", "</s>")
-    np.testing.assert_array_equal(found.weights, word_attention(weights, source, target, tokenizers).weights)
-    with pytest.raises(RequestError):
-        attention_of_prediction(replace(prediction, source_tokens=None), tokenizers)
-
-
 TRANSFORMER = TransformerConfig(
     d_model=18, n_layers=2, dropout=0.0, layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 11}}
 )
@@ -175,26 +139,28 @@ def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, w
     sources = ["the cat sees a dog", "a dog", "the cat and the doghouse"]
     predictions = translator.predict(sources)
     assert any(p.text for p in predictions)
-    written = [attention_of_prediction(p, tokenizers) for p in predictions]
-    seen = teacher_forced_attention(model, tokenizers, sources, [p.text for p in predictions])
-    for one, other in zip(written, seen, strict=True):
-        assert (one.source, one.target) == (other.source, other.target)
-        assert one.weights.shape[:2] == shape
-        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
-        np.testing.assert_allclose(one.weights.sum(axis=-1), 1, atol=1e-5)
+    forced = attention_between_words(
+        model, tokenizers, [text.split() for text in sources], [p.text.split() for p in predictions]
+    )
+    for prediction, other in zip(predictions, forced, strict=True):
+        written = np.asarray(prediction.alignment)
+        assert written.shape[:2] == shape
+        # Each token is a word.
+        np.testing.assert_allclose(written, other.weights, atol=1e-5)
+        np.testing.assert_allclose(written.sum(axis=-1), 1, atol=1e-5)
 
 
 def test_many_pairs_come_back_in_their_order(words):
     tokenizers, model = Tokenizers(words, words), tiny(words)
     repeated = ["the", "cat", "sees", "a", "dog", "and"] * 3
-    texts = [" ".join(repeated[: 1 + i % 13]) for i in range(BATCH + 3)]
+    texts = [repeated[: 1 + i % 13] for i in range(BATCH + 3)]
     targets = texts[::-1]
-    together = teacher_forced_attention(model, tokenizers, texts, targets)
+    together = [*attention_between_words(model, tokenizers, texts, targets)]
     assert len(together) == BATCH + 3
     for i in (0, 7, BATCH, BATCH + 2):
-        alone = teacher_forced_attention(model, tokenizers, texts[i : i + 1], targets[i : i + 1])[0]
-        assert together[i].source == (*texts[i].split(), "</s>")
-        assert together[i].target == (*targets[i].split(), "</s>")
+        (alone,) = attention_between_words(model, tokenizers, texts[i : i + 1], targets[i : i + 1])
+        assert together[i].source == (*texts[i], "</s>")
+        assert together[i].target == (*targets[i], "</s>")
         np.testing.assert_allclose(together[i].weights, alone.weights, atol=1e-5)
 
 
@@ -202,7 +168,7 @@ def test_a_model_without_attention_has_none_to_show(words):
     config = RecurrentConfig(d_embedding=7, d_hidden=11, attention=None, direction="left-to-right")
     model = build_model(config, words.vocab_size, words.vocab_size)
     with pytest.raises(RequestError, match="must have attention over a source"):
-        teacher_forced_attention(model, Tokenizers(words, words), ["a"], ["a"])
+        [*attention_between_words(model, Tokenizers(words, words), [["a"]], [["a"]])]
 
 
 def test_links_by_the_source_and_by_both_sides():

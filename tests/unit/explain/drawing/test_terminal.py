@@ -206,6 +206,13 @@ def test_joiners_within_words_are_kept(word):
     assert "\ufffd" not in shown
 
 
+@pytest.mark.parametrize("tokens", [["中文", "ab", "c"], ["ab", "日本語です", "한국어"], ["a" * 30, "b"]])
+def test_links_are_aligned_by_the_columns_that_tokens_take(tokens):
+    lines = link_lines([(token, [("a", 1.0)]) for token in tokens])
+    columns = [cell_len(line[: line.index("→")]) for line in lines]
+    assert columns == [2 + max(min(24, max(map(cell_len, tokens))), cell_len(token)) + 2 for token in tokens]
+
+
 def test_many_tokens_are_listed_in_part():
     rows = [(f"t{i}", [("a", 1.0)]) for i in range(67)]
     *lines, last = link_lines(rows)

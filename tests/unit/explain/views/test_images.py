@@ -56,6 +56,12 @@ def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name
         explain_input(run, given, maps=NO_MAPS, views=["class-token"])
 
 
+def test_attention_of_the_class_token_needs_selected_attention(explained):
+    run, given = explained("images")
+    with pytest.raises(RequestError, match="view class-token needs attention; select some"):
+        explain_input(run, given, maps=NO_MAPS, views=["class-token"])
+
+
 # Masks
 
 

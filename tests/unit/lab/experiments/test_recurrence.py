@@ -216,7 +216,7 @@ def test_curves_are_of_lengths_and_of_the_places_of_the_longest():
     for name in (FIXED, ATTENTION):
         lengths, by_length = curve("one-vector", 0, name)
         places, by_place = curve("one-vector", 1, name)
-        assert (lengths, places) == ([*range(2, 9)], [*range(1, 9)])
+        assert ([*lengths], [*places]) == ([*range(2, 9)], [*range(1, 9)])
         # All places count alike.
         assert by_length[-1] == pytest.approx(np.mean(by_place), abs=1e-6)
         assert [row[name] for row in made("one-vector").table] == list(by_length)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from taps_page import FAMILIES, Family, TapRow, inputs_of, shapes_of, tap_rows, update_page
 
-from heedful.explain.tap_table import FAMILIES, Family, TapRow, inputs_of, shapes_of, tap_rows, update_page
 from heedful.models.registry import BUILDERS, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.taps import capture, intervene
@@ -17,8 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "taps.md"
 def test_the_page_is_what_models_show():
     text = PAGE.read_text(encoding="utf-8")
     assert text == update_page(text), (
-        "docs/reference/taps.md is not what running models show; make it anew:\n"
-        "    python -m heedful.explain.tap_table docs/reference/taps.md"
+        "docs/reference/taps.md is not what running models show; regenerate it:\n    make pages"
     )
 
 

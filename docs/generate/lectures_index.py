@@ -3,25 +3,23 @@
 The index is ``docs/teach/lectures.yaml``. It lists the formulas and figures of five lectures, S0 to S4, and
 rows. A row is a component, a formula, a claim or a question; its number is the item number that lab
 experiments refer to. Consistency within the file is checked on reading; the tests check that everything it
-names exists. Errors of the lectures are listed separately, in ``errors.yaml`` next to this file, because the
-gallery shows them too: a correction is a sentence; for a wrong formula or number, it names the experiment
-that demonstrates the error.
+names exists. Errors of the lectures are listed separately (`heedful.lab.corrections`), because the gallery
+of the lab shows them too.
 """
 
 from collections.abc import Collection, Iterable
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
+from heedful.lab.claims import Text
+from heedful.lab.corrections import Code
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
 
-Code = Literal["S0", "S1", "S2", "S3", "S4"]
-Text = Annotated[str, Field(min_length=1)]
 # Words with single separators between them, so that every renderer derives the same anchor.
 Title = Annotated[str, Field(pattern=r"^[A-Za-z]+((, | |-)\(?[A-Za-z0-9]+\)?)*$")]
 Symbol = Annotated[str, Field(pattern=r"^heedful(\.[A-Za-z]\w*)+$")]
@@ -149,34 +147,3 @@ def read(path: Path) -> Index:
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
     return validate(read_yaml(text, str(path)), Index)
-
-
-class Correction(Config):
-    """An error of a lecture and its correction.
-
-    Args:
-        row: number of the row of `Index` it belongs to.
-        lecture: code of the lecture.
-        printed: what the lecture says.
-        correct: what is true, with its source.
-        experiment: name of the lab experiment that tests the claim and refutes it.
-    """
-
-    row: Annotated[int, Field(ge=1)]
-    lecture: Code
-    printed: Text
-    correct: Text
-    experiment: Text | None = None
-
-
-class Corrections(Config):
-    """All corrections, ordered by row."""
-
-    errors: tuple[Correction, ...]
-
-
-@cache
-def corrections() -> tuple[Correction, ...]:
-    """Load the corrections of the five lectures, ordered by row."""
-    path = Path(__file__).with_name("errors.yaml")
-    return validate(read_yaml(path.read_text(encoding="utf-8"), path.name), Corrections).errors
