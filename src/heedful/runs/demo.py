@@ -69,7 +69,8 @@ def state_of(folder: Path, recipe: Recipe) -> RunState:
     if not run_folder.recipe.is_file():
         return "new"
     run_recipe = saved_recipe(run_folder)
-    if run_recipe.data.train != recipe.data.train:
+    # A quick run has a smaller model.
+    if (run_recipe.data.train, run_recipe.model) != (recipe.data.train, recipe.model):
         raise RequestError(f"{folder}: contains a different run; choose another folder with --out")
     is_finished = run_folder.card.is_file() and run_folder.read_card().get("stopped") != "signal"
     return "finished" if is_finished else "interrupted"

@@ -54,6 +54,14 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
         state_of(tmp_path, recipe_of("ta", False))
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_quick_run_is_another_than_a_whole_one(tmp_path, quick):
+    save(tmp_path, recipe_of("ta", quick), "updates")
+    assert state_of(tmp_path, recipe_of("ta", quick)) == "finished"
+    with pytest.raises(RequestError, match="contains a different run; choose another folder with --out"):
+        state_of(tmp_path, recipe_of("ta", not quick))
+
+
 @pytest.mark.parametrize("language", NAMES)
 def test_the_drawn_sentence_was_never_seen_and_its_words_cross(language):
     pair = drawn_pair(language)
