@@ -18,6 +18,7 @@ from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_c
 from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
+from heedful.files import has_suffix
 from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
 
@@ -100,7 +101,17 @@ class Inputs:
     @property
     def structured(self) -> bool:
         """Whether answers are JSON lines, and inputs too, except tables."""
-        return self.jsonl or (self.only_file or "").endswith((".jsonl", ".jsonl.gz"))
+        return self.jsonl or has_suffix(self.only_file or "", ".jsonl")
+
+    def input_format(self, run: "Run", columns: "Columns | None" = None) -> InputFormat:
+        """Return the format of an input; ``columns`` are by default those of predictions.
+
+        Raises:
+            RequestError: ``--column`` names more fields than an input has, or those of plain text.
+        """
+        if self.column and not (self.is_table or self.is_parquet or self.structured):
+            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+        return InputFormat.by(run, self.column or (), columns)
 
     def read(
         self, source: Source, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
@@ -119,14 +130,13 @@ class Inputs:
         """
         from heedful.data.images import SUFFIXES
 
-        input_format, file = InputFormat.by(run, self.column or (), columns), self.only_file
+        file = self.only_file
         reads_images = bool(run.task.columns.images)
         if file is None and not reads_images:
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
-        if self.column and not (self.is_table or self.is_parquet or self.structured):
-            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+        input_format = self.input_format(run, columns)
         if file is not None and not reads_images and file.lower().endswith(SUFFIXES):
             raise RequestError(f"{file}: an image; this run reads texts")
         if file is None or (reads_images and file.lower().endswith(SUFFIXES)):

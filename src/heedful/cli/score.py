@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Input, InputFormat, Source
+from heedful.cli.inputs import Input, Source
 from heedful.cli.options import Device
 from heedful.cli.output import json_result, result
 from heedful.cli.predict import Inputs, NoteLog, answer_record
@@ -54,7 +54,7 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
 
 def _parsed(source: Source, run: "Run", inputs: Inputs, columns: "Columns") -> Iterator[Input]:
     """Yield the inputs of the file."""
-    input_format = InputFormat.by(run, inputs.column or (), columns)
+    input_format = inputs.input_format(run, columns)
     if inputs.is_table:
         return table_inputs(inputs.files[0], input_format, run.recipe.data.train)
     return input_format.read(source, structured=inputs.structured or inputs.is_parquet)

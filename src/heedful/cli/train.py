@@ -49,7 +49,7 @@ def train(
 ) -> None:
     """Train a model from a recipe."""
     from heedful.artifacts.run_folder import RunFolder, missing_run
-    from heedful.recipes.resolve import SUFFIXES, shipped_recipes
+    from heedful.recipes.resolve import is_recipe_file, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
     from heedful.runs.required_files import check_before_imports
 
@@ -66,7 +66,7 @@ def train(
 
         settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
-        if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
+        if resume and not (is_recipe_file(recipe) or Path(recipe).exists() or recipe in shipped_recipes()):
             raise missing_run(Path(recipe))
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(
