@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from heedful.artifacts.run_folder import locked
+from heedful.artifacts.run_folder import RunFolder, locked
 from heedful.cli.train import log_result, nothing_to_do, train_into
 from heedful.data.lines import Location
 from heedful.data.plan import in_order
@@ -20,6 +20,7 @@ from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import merge
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
+from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from, saved_tree
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -35,7 +36,7 @@ from heedful.tasks.translation import (
     TranslationRecipe,
 )
 from heedful.text.configuration import WordConfig
-from heedful.training import fast_paths
+from heedful.training import distribution, fast_paths
 from heedful.training.callbacks import TensorBoard
 from heedful.training.checkpoints import ScoredCheckpoint, TrainingState, average, path_of, paths
 from heedful.training.loop import TrainingResult
@@ -647,6 +648,25 @@ def test_every_setting_that_a_resumed_run_may_not_change_is_named(run):
     assert str(raised.value).startswith(
         f"{run}: cannot be resumed with other settings than it was started with"
     )
+
+
+@pytest.mark.parametrize("name", ["0.ids", "1.offsets", "header.json"])
+def test_damaged_tokens_are_made_anew(run, name):
+    file = run / "cache" / "train" / name
+    intact = file.read_bytes()
+    file.write_bytes(intact[:-1])
+    assert train_run(recipe(max_updates=3), run, resume=True, device="cpu").result.state.update == 3
+    assert file.read_bytes() == intact
+
+
+def test_only_the_first_process_makes_tokens(run, monkeypatch):
+    prepare(recipe(), RunFolder(run), lambda line: None)
+    monkeypatch.setattr(distribution, "rank", lambda: 1)
+    prepare(recipe(), RunFolder(run), lambda line: None)
+    shutil.rmtree(run / "cache" / "valid")
+    with pytest.raises(DamagedError, match="cache: changed while the processes of the run started"):
+        prepare(recipe(), RunFolder(run), lambda line: None)
+    assert not (run / "cache" / "valid").exists()
 
 
 @pytest.mark.parametrize("changed", ["a b\nb a c\nd\n", "a b\nc\nb a c\n"])
