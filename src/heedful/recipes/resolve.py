@@ -30,14 +30,14 @@ from heedful.recipes.trees import (
     COMMAND_LINE,
     IN_PYTHON,
     Mark,
-    Presets,
     Tree,
     check_indices,
     combine,
-    expand,
     merge,
+    with_preset,
 )
 from heedful.recipes.yaml import describe, read_value, read_yaml
+from heedful.typing import JsonMapping
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of recipes, in upper or lower case."""
@@ -143,22 +143,22 @@ def resolve(
     recipe: RecipeInput,
     overrides: Overrides = (),
     *,
-    presets: Presets,
+    presets: Mapping[str, JsonMapping],
     shipped: Mapping[str, Traversable] | None = None,
     size: int | None = None,
 ) -> Tree:
     """Return one tree from a recipe and everything it builds on.
 
     Layers, lowest first: the recipe's ``base`` (and that one's base, and so on), the recipe, the
-    overrides as one layer. Each is merged by the rules of `heedful.recipes.trees`, and its presets are
-    inserted directly below the layer that names them.
+    overrides as one layer. Each is merged by the rules of `heedful.recipes.trees`, and the preset of
+    the model is inserted directly below the layer that names it.
 
     Args:
         recipe: the path of a YAML file (it ends in .yaml or .yml, or has a folder in it), the name of a
             shipped recipe, or the settings of one. A recipe's ``base`` is a path or a name; the path
             is relative to the folder of the file that names it.
         overrides: ``key=value`` texts.
-        presets: the lookup that `trees.expand` calls.
+        presets: the settings of each preset of models.
         shipped: recipes by name; those of the package unless given.
         size: number of the entry of the recipe's ``sizes`` that is merged over the recipe that has them;
             None: none.
@@ -175,7 +175,7 @@ def resolve(
         if layer is sized:
             tree = with_entry(tree, layer, size)
         check_indices(tree)
-        tree = expand(tree, presets)
+        tree = with_preset(tree, presets)
     return tree
 
 

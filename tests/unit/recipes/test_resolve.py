@@ -12,18 +12,13 @@ from heedful.recipes.resolve import (
     resolve,
     shipped_recipes,
 )
-from heedful.recipes.trees import preset_table
 from heedful.recipes.yaml import dump_yaml, read_yaml
 
-PRESETS = preset_table(
-    {
-        "model": {
-            "tiny": {"kind": "transformer", "d_model": 128, "tied": True},
-            "base": {"kind": "transformer", "d_model": 512},
-            "recurrent": {"kind": "rnn", "hidden": 64},
-        }
-    }
-)
+PRESETS = {
+    "tiny": {"kind": "transformer", "d_model": 128, "tied": True},
+    "base": {"kind": "transformer", "d_model": 512},
+    "recurrent": {"kind": "rnn", "hidden": 64},
+}
 
 OVERRIDES = {
     "training.optimizer.lr=5e-4": (("training", "optimizer", "lr"), 5e-4),
