@@ -8,7 +8,7 @@ from heedful.artifacts.run_folder import FORMAT
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import RequestError
 from heedful.recipes.yaml import dump_yaml
-from heedful.runs.demo import NAMES, Comparison, drawn_pair, judged_pairs, language_of, recipe_of, state_of
+from heedful.runs.demo import NAMES, Comparison, drawn_pair, judged_pairs, recipe_of, state_of
 from heedful.tasks.prediction import Prediction
 
 
@@ -18,12 +18,6 @@ def test_every_language_has_a_recipe_and_a_quick_one(language, quick):
     recipe = recipe_of(language, quick)
     assert recipe.data.train.name == f"phrasebook-{language}"
     assert (recipe.training.max_updates <= 20) == quick
-
-
-def test_there_is_no_other_language():
-    assert language_of("de") == "de"
-    with pytest.raises(RequestError, match="expected one of ta, de"):
-        language_of("fr")
 
 
 def save(folder, recipe, stopped=None):
