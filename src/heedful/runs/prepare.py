@@ -13,7 +13,7 @@ from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_sou
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.recipes.schema import Recipe
-from heedful.runs.required_files import OF_FILES, errors_named, find_sources, sources_of
+from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
@@ -166,7 +166,7 @@ def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDige
         return
     others = {"data.valid": digests["valid"]}
     for name, source in recipe.data.sets.test.items():
-        if source.kind in OF_FILES - {"beside", "chain", "python"} and not columns.images:
+        if source.kind not in NOT_FILES | {"beside", "chain", "python"} and not columns.images:
             digest = others[f"data.test.{name}"] = RowDigest()
             with suppress(RequestError):
                 for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):
