@@ -17,6 +17,11 @@ IMAGES = (".svg", ".png")
 """Suffixes of the files that plots and drawings can be written to."""
 
 
+def has_suffix(name: str, *suffixes: str) -> bool:
+    """Whether the name of a file ends in one of the suffixes, in any case, optionally followed by ``.gz``."""
+    return name.lower().removesuffix(".gz").endswith(tuple(suffix.lower() for suffix in suffixes))
+
+
 def require_end(path: Path) -> None:
     """Reject paths that may have no end, such as ``/dev/zero``.
 

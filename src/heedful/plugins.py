@@ -187,7 +187,7 @@ def check_settings(reference: str, settings: Iterable[str], sizes: Collection[st
     Raises:
         ValueError: names the first key that does not fit.
     """
-    parameters, given_settings = settings_of(reference, sizes), {*settings}
+    parameters, given_settings = settings_of(reference, sizes), dict.fromkeys(settings)
     for key in given_settings:
         if key not in parameters:
             available = (

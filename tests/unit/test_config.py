@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 import heedful
 from heedful.config import LARGEST, Config, Section, by_kind, merged
+from heedful.plugins import check_settings
 
 
 def classes(base: type = Config) -> Iterator[type[Config]]:
@@ -144,6 +145,14 @@ def test_keys_of_other_kinds_and_other_kinds_are_refused():
         Body(shape={"kind": 3})
     with pytest.raises(ValidationError, match=r"'package:Name' .* expected tags: 'round', 'flat'"):
         Body(shape="package:Name")
+
+
+def test_of_several_wrong_settings_the_first_is_named():
+    wrong = ["widht", "hieght", "depht", "lenght", "braedth"]
+    for first in wrong:
+        settings = sorted(wrong, key=lambda name: name != first)
+        with pytest.raises(ValueError, match=f"heedful.tasks.metrics.score:Score has no setting '{first}'"):
+            check_settings("heedful.tasks.metrics.score:Score", settings, ())
 
 
 def test_the_schema_of_a_section_lists_its_kinds():

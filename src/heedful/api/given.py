@@ -21,6 +21,7 @@ from heedful.data.sources import (
 )
 from heedful.data.text import TsvSource
 from heedful.errors import DataError, RequestError, nearest
+from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
 from heedful.recipes.schema import DataConfig
 from heedful.recipes.settings import Settings as Settings
@@ -146,7 +147,7 @@ def _file_source(path: Any, label: str, like: object, columns: Mapping[str, str]
     known = dict.fromkeys((*getattr(like, "columns", {}), *list_columns(like), *names))
     if not known:
         raise RequestError(f"columns: expected the names in {path} of the columns that the task reads")
-    if isinstance(like, TsvSource) and like.separator == "\t" and ".csv" in Path(path).suffixes:
+    if isinstance(like, TsvSource) and like.separator == "\t" and has_suffix(str(path), ".csv"):
         like = None  # its numbered columns are those of another format
     try:
         source = user_table(find(str(path), Path()).path, list(known), like, names)

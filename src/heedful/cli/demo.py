@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import typer
 
@@ -29,26 +29,27 @@ IMAGE = "alignment.png"
 
 
 def demo(
-    language: str = typer.Option("ta", help="Translate English to ta (Tamil) or de (German)."),
+    language: Literal["ta", "de"] = typer.Option(
+        "ta", help="Translate English to Tamil (ta) or German (de)."
+    ),
     out: Path = typer.Option(None, help="Run folder. [default: runs/demo-LANGUAGE]"),
     quick: bool = typer.Option(False, "--quick", help="Train for a few seconds, as a smoke test."),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a small translator offline, then translate, score and show its attention."""
-    from heedful.runs.demo import QUICK_SENTENCES, compare, language_of
+    from heedful.runs.demo import QUICK_SENTENCES, compare
     from heedful.runs.run import load
 
-    to = language_of(language)
-    folder = out or Path("runs") / f"demo-{to}{'-quick' if quick else ''}"
-    start = _train(folder, to, quick, device)
+    folder = out or Path("runs") / f"demo-{language}{'-quick' if quick else ''}"
+    start = _train(folder, language, quick, device)
     run = load(folder, device=device)
     log("translating the test sentences (they contain word pairs that never occur together in training)")
-    comparison = compare(run, to, QUICK_SENTENCES if quick else None)
-    example = _aligned_example(run, to, JUDGED_QUICK if quick else JUDGED)
+    comparison = compare(run, language, QUICK_SENTENCES if quick else None)
+    example = _aligned_example(run, language, JUDGED_QUICK if quick else JUDGED)
     _draw(example, folder / IMAGE)
     if as_json:
-        json_result(_plain(folder, to, quick, start, comparison, example))
+        json_result(_plain(folder, language, quick, start, comparison, example))
         return
     _show_translations(comparison)
     _show_scores(comparison, quick)
@@ -58,27 +59,24 @@ def demo(
 
 def _train(folder: Path, language: "Language", quick: bool, device: str) -> "RunState":
     """Train or resume the demo run unless it is finished; return the state it was in."""
-    from heedful.runs import demo as work
-    from heedful.training.callbacks import JsonLines, Progress
+    from heedful.api.training import ignore, train_into
+    from heedful.artifacts.run_folder import RunFolder
+    from heedful.runs.demo import NAMES, recipe_of, state_of
+    from heedful.runs.reading import saved_recipe
 
-    recipe = work.recipe_of(language, quick)
-    start = work.state_of(folder, recipe)
+    recipe = recipe_of(language, quick)
+    start = state_of(folder, recipe)
     if start == "finished":
         log(f"{folder}: already trained; reusing it")
         return start
     minutes = f" (about {recipe.expected.minutes:g} minutes on 2 cores)" if recipe.expected.minutes else ""
     if start == "interrupted":
         log(f"resuming the interrupted training in {folder}")
+        recipe = saved_recipe(RunFolder(folder))
     else:
-        name = work.NAMES[language]
+        name = NAMES[language]
         log(f"training a translator from English to {name} in {folder}{'' if quick else minutes}")
-    trained = work.train(
-        folder,
-        recipe,
-        start,
-        device=device,
-        callbacks=lambda run_folder: [JsonLines(run_folder.metrics, recipe.training.log_every), Progress()],
-    )
+    trained = train_into(recipe, folder, resume=start == "interrupted", device=device, log=ignore)
     if trained.result.stop_reason == "signal":
         log("stopped; run the same command again to resume")
         raise typer.Exit(130)

@@ -1,6 +1,7 @@
 """The command ``heedful embed``."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from heedful.cli import options
 from heedful.cli.inputs import Input
 from heedful.cli.options import Device
 from heedful.cli.output import check_out, json_result, log
-from heedful.cli.predict import Inputs, NoteLog, with_input
+from heedful.cli.predict import Inputs, NoteLog, answered, with_input
 from heedful.errors import WorkError
 from heedful.typing import JsonObject
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from heedful.runs.run import Run
     from heedful.tasks.embedding import Embedding
 
 Pooling = Annotated[
@@ -61,42 +61,25 @@ def embed(
     check_out(out, (".npy",))
     source = inputs.source(run)
     from heedful.runs.run import load
-    from heedful.tasks.prediction import Prediction
+    from heedful.tasks.embedding import Embedding
 
     loaded_run = load(run, device=device)
     columns = loaded_run.task.embedded_columns
     parsed = inputs.read(source, loaded_run, columns=columns)
-    notes, vectors, failed = NoteLog(), [], 0
-    for parsed_input, embedding in _embedded(loaded_run, source.blocks(parsed), pooling, layer):
+    notes, vectors = NoteLog(), []
+    compute = partial(loaded_run.embeddings, pooling=pooling, layer=None if layer is None else layer - 1)
+    compute([])  # also without inputs, an unsupported task or pooling is an error
+    answers = answered(source.blocks(parsed), columns, compute, lambda error: Embedding(None, error=error))
+    for parsed_input, embedding in answers:
         if out is None:
             json_result(_record(parsed_input, embedding))
         vectors.append(embedding.vector)
-        failed += embedding.vector is None
-        text = parsed_input.values.get(columns.inputs[0])
-        notes.add(Prediction("", note=embedding.note, error=embedding.error), text)
+        notes.add(embedding, parsed_input.values.get(columns.inputs[0]))
     notes.summarize()
     if out is not None:
         _write(out, vectors, loaded_run.embedding_width)
-    if failed:
-        raise WorkError(f"{failed} of {len(vectors)} inputs could not be read")
-
-
-def _embedded(
-    run: "Run", blocks: Iterable[Sequence[Input]], pooling: str | None, layer: int | None
-) -> Iterator[tuple[Input, "Embedding"]]:
-    """Yield each input with its embedding, or with the error of an invalid input, block by block."""
-    from heedful.tasks.embedding import Embedding
-
-    columns = run.task.embedded_columns
-    index = None if layer is None else layer - 1
-    # Also without inputs, so that an unsupported task or pooling is an error.
-    run.embeddings([], pooling=pooling, layer=index)
-    for block in blocks:
-        readable = [columns.input_of(each.values) for each in block if not each.error]
-        embeddings = iter(run.embeddings(readable, pooling=pooling, layer=index))
-        for parsed_input in block:
-            error = parsed_input.error
-            yield parsed_input, Embedding(None, error=error) if error else next(embeddings)
+    if notes.failed:
+        raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
 
 
 def _record(parsed_input: Input, embedding: "Embedding") -> JsonObject:

@@ -3,11 +3,11 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,13 +18,17 @@ from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_c
 from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter, is_table, table_inputs
 from heedful.errors import DataError, RequestError, WorkError
+from heedful.files import has_suffix
 from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
+    from heedful.tasks.embedding import Embedding
     from heedful.tasks.generation.streaming import Streaming
     from heedful.tasks.task_info import Columns
+
+Answer = TypeVar("Answer")
 
 FIRST = 10
 """Number of notes per sort that are logged in full."""
@@ -100,7 +104,17 @@ class Inputs:
     @property
     def structured(self) -> bool:
         """Whether answers are JSON lines, and inputs too, except tables."""
-        return self.jsonl or (self.only_file or "").endswith((".jsonl", ".jsonl.gz"))
+        return self.jsonl or has_suffix(self.only_file or "", ".jsonl")
+
+    def input_format(self, run: "Run", columns: "Columns | None" = None) -> InputFormat:
+        """Return the format of an input; ``columns`` are by default those of predictions.
+
+        Raises:
+            RequestError: ``--column`` names more fields than an input has, or those of plain text.
+        """
+        if self.column and not (self.is_table or self.is_parquet or self.structured):
+            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+        return InputFormat.by(run, self.column or (), columns)
 
     def read(
         self, source: Source, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
@@ -119,14 +133,13 @@ class Inputs:
         """
         from heedful.data.images import SUFFIXES
 
-        input_format, file = InputFormat.by(run, self.column or (), columns), self.only_file
+        file = self.only_file
         reads_images = bool(run.task.columns.images)
         if file is None and not reads_images:
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
-        if self.column and not (self.is_table or self.is_parquet or self.structured):
-            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+        input_format = self.input_format(run, columns)
         if file is not None and not reads_images and file.lower().endswith(SUFFIXES):
             raise RequestError(f"{file}: an image; this run reads texts")
         if file is None or (reads_images and file.lower().endswith(SUFFIXES)):
@@ -302,7 +315,7 @@ def predict(
             answers = _answers(loaded_run, predictor, source.blocks(parsed))
         columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
         first_key = loaded_run.task.columns.inputs[0]
-        n, failed, notes = 0, 0, NoteLog()
+        notes = NoteLog()
         for parsed_input, prediction in answers:
             if masks is not None:
                 masks.add(parsed_input.values.get(first_key, ""), prediction)
@@ -312,16 +325,15 @@ def predict(
                 json_result(answer_record(parsed_input, prediction, columns))
             else:
                 result("" if plain.stream else one_line(prediction.text))
-            n, failed = n + 1, failed + bool(prediction.error)
             notes.add(prediction, parsed_input.values.get(first_key))
         notes.summarize()
         if table is not None:
             table.write()
-            log(f"{table.path}: {n:,} rows")
+            log(f"{table.path}: {notes.n:,} rows")
         if masks is not None:
             log(f"{masks.path}: {len(masks):,} masks")
-        if failed:
-            raise WorkError(f"{failed} of {n} inputs could not be read")
+        if notes.failed:
+            raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
 
 
 def _mask_folder(out: Path, run: "Run", inputs: Inputs) -> MaskFolder:
@@ -390,27 +402,50 @@ def with_input(parsed_input: Input, answer: JsonObject, reserved: Collection[str
     return {**passed_through, **({"input": nested} if nested else {}), **answer}
 
 
+def answered(
+    blocks: Iterable[Sequence[Input]],
+    columns: "Columns",
+    answer: Callable[[list[Any]], Iterable[Answer]],
+    failed: Callable[[str], Answer],
+) -> Iterator[tuple[Input, Answer]]:
+    """Yield each input with its answer, or with the error of an invalid input, block by block.
+
+    Args:
+        blocks: the inputs.
+        columns: the columns of an input.
+        answer: returns the answers to valid inputs.
+        failed: returns the answer to an invalid input, from its error.
+    """
+    for block in blocks:
+        answers = iter(answer([columns.input_of(each.values) for each in block if not each.error]))
+        for each in block:
+            yield each, failed(each.error) if each.error else next(answers)
+
+
 class NoteLog:
-    """Log notes and errors of predictions: the first notes of each sort in full, the others as a count.
+    """Log notes and errors of answers: the first notes of each sort in full, the others as a count.
 
     Errors are always logged. Unknown words and other notes are counted separately, so that many of one sort
     do not hide the other.
     """
 
     def __init__(self) -> None:
+        self.n = self.failed = 0
         self._counts: Counter[str] = Counter()
 
-    def add(self, prediction: Prediction, input_text: Any) -> None:
-        """Log the note or error of one prediction; ``input_text`` is its input."""
+    def add(self, answer: "Prediction | Embedding", input_text: Any) -> None:
+        """Log the note or error of one answer; ``input_text`` is its input."""
         from heedful.tasks.inputs.texts import is_of_unknown_words
 
-        if prediction.error:
-            log(f"heedful: {prediction.error}")
-        elif prediction.note:
-            kind = "unknown words" if is_of_unknown_words(prediction.note) else "a note"
+        self.n += 1
+        if answer.error:
+            self.failed += 1
+            log(f"heedful: {answer.error}")
+        elif answer.note:
+            kind = "unknown words" if is_of_unknown_words(answer.note) else "a note"
             self._counts[kind] += 1
             if self._counts[kind] <= FIRST:
-                log(f"heedful: {prediction.note}: {input_text[:60]!r}{'…' * (len(input_text) > 60)}")
+                log(f"heedful: {answer.note}: {input_text[:60]!r}{'…' * (len(input_text) > 60)}")
 
     def summarize(self) -> None:
         """Log how many further notes of each sort there were."""

@@ -51,9 +51,9 @@ def recipes(
 
 def _row(name: str) -> JsonObject:
     """Return a recipe as described by ``docs/schemas/recipes.schema.json``, without resolving presets."""
-    from heedful.recipes.resolve import resolve
+    from heedful.recipes.resolve import resolve_without_presets
 
-    recipe = resolve(name, presets=lambda section, preset: {}).data
+    recipe = resolve_without_presets(name).data
     expected = recipe.get("expected", {})
     return {
         "name": name,

@@ -1,15 +1,15 @@
 """The command ``heedful score``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Input, InputFormat, Source
+from heedful.cli.inputs import Input, Source
 from heedful.cli.options import Device
 from heedful.cli.output import json_result, result
-from heedful.cli.predict import Inputs, NoteLog, answer_record
+from heedful.cli.predict import Inputs, NoteLog, answer_record, answered
 from heedful.cli.tables import table_inputs
 from heedful.errors import RequestError, WorkError
 from heedful.tasks.prediction import Prediction
@@ -39,33 +39,24 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
     loaded_run = load(run, device=device)
     columns = text_scoring(loaded_run.task).scored
     parsed = _parsed(source.as_one_line() if whole else source, loaded_run, inputs, columns)
-    n, failed, notes = 0, 0, NoteLog()
-    for parsed_input, prediction in _scored(loaded_run, source.blocks(parsed), columns):
+    notes = NoteLog()
+    answers = answered(
+        source.blocks(parsed), columns, loaded_run.score, lambda error: Prediction("", error=error)
+    )
+    for parsed_input, prediction in answers:
         if inputs.structured:
             json_result(answer_record(parsed_input, prediction, {*columns.inputs, *columns.required}))
         else:
             result("" if prediction.error else f"{prediction.score:.4f}")
-        n, failed = n + 1, failed + bool(prediction.error)
         notes.add(prediction, str(parsed_input.values.get(columns.inputs[-1], "")))
     notes.summarize()
-    if failed:
-        raise WorkError(f"{failed} of {n} inputs could not be scored")
+    if notes.failed:
+        raise WorkError(f"{notes.failed} of {notes.n} inputs could not be scored")
 
 
 def _parsed(source: Source, run: "Run", inputs: Inputs, columns: "Columns") -> Iterator[Input]:
     """Yield the inputs of the file."""
-    input_format = InputFormat.by(run, inputs.column or (), columns)
+    input_format = inputs.input_format(run, columns)
     if inputs.is_table:
         return table_inputs(inputs.files[0], input_format, run.recipe.data.train)
     return input_format.read(source, structured=inputs.structured or inputs.is_parquet)
-
-
-def _scored(
-    run: "Run", blocks: Iterator[Sequence[Input]], columns: "Columns"
-) -> Iterator[tuple[Input, Prediction]]:
-    """Yield each input with its score, or with the error of an invalid input, block by block."""
-    for block in blocks:
-        valid = [columns.input_of(parsed.values) for parsed in block if not parsed.error]
-        predictions = iter(run.score(valid))
-        for parsed in block:
-            yield parsed, Prediction("", error=parsed.error) if parsed.error else next(predictions)

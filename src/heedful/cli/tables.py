@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from heedful.cli.inputs import Input, InputFormat
 from heedful.cli.output import check_out
 from heedful.errors import DataError, RequestError
-from heedful.files import json_text, whole_file
+from heedful.files import has_suffix, json_text, whole_file
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ IN_MEMORY = 1 << 26
 
 def is_table(file: str) -> bool:
     """Whether a file is a table by its name."""
-    return file.lower().removesuffix(".gz").endswith(TABLES)
+    return has_suffix(file, *TABLES)
 
 
 # Reading ----------------------------------------------------------------------------------------------------
@@ -100,9 +100,12 @@ class _RecordReader:
         if problem:
             return Input({}, problem)
         names = self._names(len(record))
-        fields = {key: names[number] for key, number in self.keys.items()}
+        positions = {key: number % len(record) for key, number in self.keys.items()}
+        # Blank fields after those of the header are only kept if the run reads one of them.
+        n_kept = max(len(self.header), 1 + max(positions.values())) if self.header else len(record)
+        fields = {key: names[position] for key, position in positions.items()}
         renamed = {key: name for key, name in fields.items() if key != name}
-        return Input(dict(zip(names, record, strict=False)), fields=renamed)
+        return Input(dict(zip(names[:n_kept], record, strict=False)), fields=renamed)
 
     def _names(self, n_fields: int) -> list[str]:
         """Return the names of the fields; a repeated one gets a suffix, ``.1``, as in pandas."""
@@ -111,8 +114,8 @@ class _RecordReader:
             columns = {n % n_fields: column for column, n in self.columns.items() if n in in_range}
             return [columns.get(number, str(number)) for number in range(n_fields)]
         names: list[str] = []
-        for name in self.header:
-            candidates = (f"{name}.{n}" if n else name for n in range(len(self.header) + 1))
+        for name in (*self.header, *map(str, range(len(self.header), n_fields))):
+            candidates = (f"{name}.{n}" if n else name for n in range(len(names) + 1))
             names.append(next(candidate for candidate in candidates if candidate not in names))
         return names
 

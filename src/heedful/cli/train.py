@@ -11,7 +11,7 @@ from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
-    from heedful.recipes.schema import Recipe
+    from heedful.runs.train import Trained
     from heedful.training.loop import TrainingResult
     from heedful.training.settings import TrainingConfig
 
@@ -49,7 +49,7 @@ def train(
 ) -> None:
     """Train a model from a recipe."""
     from heedful.artifacts.run_folder import RunFolder, missing_run
-    from heedful.recipes.resolve import SUFFIXES, shipped_recipes
+    from heedful.recipes.resolve import is_recipe_file, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
     from heedful.runs.required_files import check_before_imports
 
@@ -66,7 +66,7 @@ def train(
 
         settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
-        if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
+        if resume and not (is_recipe_file(recipe) or Path(recipe).exists() or recipe in shipped_recipes()):
             raise missing_run(Path(recipe))
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(
@@ -82,32 +82,10 @@ def train(
     if print_recipe:
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
-    train_into(
-        folder,
+    from heedful.api.training import train_into
+
+    trained = train_into(
         settings,
-        resume=resume,
-        overwrite=overwrite,
-        device=device,
-        tensorboard=tensorboard,
-        as_json=as_json,
-    )
-
-
-def train_into(
-    folder: Path,
-    recipe: "Recipe",
-    *,
-    resume: bool,
-    overwrite: bool = False,
-    device: str,
-    tensorboard: bool,
-    as_json: bool,
-) -> None:
-    """Train with progress display, then report the result and follow-up commands."""
-    from heedful.api import training
-
-    trained = training.train_into(
-        recipe,
         folder,
         resume=resume,
         overwrite=overwrite,
@@ -115,12 +93,17 @@ def train_into(
         tensorboard=tensorboard,
         log=log,
     )
+    report(folder, settings.training, trained, as_json)
+
+
+def report(folder: Path, settings: "TrainingConfig", trained: "Trained", as_json: bool) -> None:
+    """Print the result of a training in the process that reports it; exit with `STOPPED` after a signal."""
     was_stopped = trained.result.stop_reason == "signal"
     try:
         if trained.is_first and as_json:
-            json_result(_result_record(folder, recipe.training.metric, trained.result))
+            json_result(_result_record(folder, settings.metric, trained.result))
         elif trained.is_first:
-            log_result(folder, recipe.training, trained.result)
+            log_result(folder, settings, trained.result)
             result(str(folder))
     except OutputClosedError:
         if not was_stopped:

@@ -130,7 +130,7 @@ def conversion_hint(lines: Iterable[bytes], name: str) -> str:
 
 def _command(encoding: str, name: str) -> str:
     file = shlex.quote(name)
-    if name.endswith(".gz"):
+    if name.lower().endswith(".gz"):
         return f"gzip -dc {file} | iconv -f {encoding} -t UTF-8 | gzip > NEW.gz"
     return f"iconv -f {encoding} -t UTF-8 {file} > NEW"
 

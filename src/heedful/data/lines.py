@@ -214,7 +214,7 @@ def raw_lines(file: File) -> Iterator[bytes]:
         DataError: if the file cannot be read, or is named ``.gz`` and is not gzip.
     """
     try:
-        if file.path.suffix != ".gz":
+        if file.path.suffix.lower() != ".gz":
             with file.path.open("rb") as stream:
                 yield from stream
         else:

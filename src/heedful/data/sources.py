@@ -19,6 +19,7 @@ from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.text import SEPARATORS, TEXT, FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
+from heedful.files import has_suffix
 
 T = TypeVar("T")
 
@@ -182,9 +183,7 @@ class HeaderError(DataError):
 
 def is_user_table(file: str) -> bool:
     """Whether a file is one that `user_table` reads, by its name."""
-    return file.lower().endswith(USER_TABLES) or file.lower().endswith(
-        tuple(f"{suffix}.gz" for suffix in USER_TABLES[:-1])
-    )
+    return is_parquet(file) or has_suffix(file, *USER_TABLES[:-1])
 
 
 def user_table(
@@ -209,7 +208,7 @@ def user_table(
         DataError: if a Parquet file does not have the fields, or cannot be read.
     """
     names = names or {}
-    is_jsonl = path.name.removesuffix(".gz").endswith(".jsonl")
+    is_jsonl = has_suffix(path.name, ".jsonl")
     has_fields = is_jsonl or is_parquet(path.name)
     if isinstance(like, ConllSource | SquadSource) and not has_fields and not names:
         return like.model_copy(update={"paths": str(path.resolve()), "skip": 0, "limit": None})
@@ -271,7 +270,7 @@ def _header_table(
     if isinstance(like, TsvSource):
         run_format = like.model_copy(update={"paths": formats[0].paths, "skip": 0, "limit": None})
         formats.insert(0, run_format.model_copy(update={"header": True}))
-    if path.name.lower().removesuffix(".gz").endswith(".csv"):
+    if has_suffix(path.name, ".csv"):
         formats.sort(key=lambda table_format: table_format.separator == "\t")
     candidates = [
         table_format.model_copy(update={"columns": {**naming}})

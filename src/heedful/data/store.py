@@ -1,8 +1,9 @@
-"""A tokenised corpus for random access, in memory or in a folder that may be larger than memory.
+"""A tokenised corpus for random access, in a folder that may be larger than memory.
 
-A folder contains ``header.json`` and, for each column, the concatenated ids of all rows (little-endian,
-1 or 2 bytes if the vocabulary is small enough, else 4) and ``rows + 1`` offsets (8 bytes). It is written
-under a temporary name, synced and renamed, so that a folder under its final name is complete.
+It is a cache: a folder that is damaged, or was made from something else, is made anew. A folder contains
+``header.json`` and, for each column, the concatenated ids of all rows (little-endian, 1 or 2 bytes if the
+vocabulary is small enough, else 4) and ``rows + 1`` offsets (8 bytes). It is written under a temporary name,
+synced and renamed, so that a folder under its final name is complete.
 """
 
 import glob
@@ -12,8 +13,9 @@ import secrets
 import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +24,12 @@ from pydantic import Field
 from heedful.config import Config
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Row
-from heedful.errors import DamagedError, RequestError
-from heedful.files import os_errors_raised, parse_json, sha256, sync
+from heedful.files import os_errors_raised, sha256, sync
 
 Ids = NDArray[np.int64]
 EncodedRow = Mapping[str, Sequence[int] | np.ndarray]
 
 HEADER = "header.json"
-FORMAT = "heedful token store"
-VERSION = 1
 OFFSET_TYPE = np.dtype("<i8")
 
 _FLUSH = 1 << 18
@@ -50,8 +49,8 @@ class Column(Config):
 class Header(Config):
     """The content of ``header.json``."""
 
-    format: str = FORMAT
-    version: int = VERSION
+    format: Literal["heedful token store"] = "heedful token store"
+    version: Literal[1] = 1
     key: str
     rows: int = Field(ge=0)
     columns: list[Column] = Field(min_length=1)
@@ -70,7 +69,7 @@ class TokenStore:
         cls,
         rows: Iterable[EncodedRow],
         columns: Sequence[str],
-        path: Path | None = None,
+        path: Path,
         key: str = "",
         *,
         n_ids: int | Mapping[str, int] = 2**31,
@@ -80,24 +79,18 @@ class TokenStore:
         Args:
             rows: the rows, each with an entry for every column; read once and not kept in memory.
             columns: the entries to store.
-            path: the folder to write, replacing an older store there; None keeps everything in memory.
+            path: the folder to write, replacing whatever is there.
             key: identifies what the ids were made from (for example data and tokenizer); see `open`.
             n_ids: the number of distinct ids, 0 to ``n_ids - 1``, for all columns or by column; up to 256
                 they take 1 byte each, up to 65536 they take 2.
 
         Raises:
             WorkError: if the folder cannot be written (for example a full disk); it is removed.
-            RequestError: if ``path`` exists and is not a store.
             ValueError: if an id is out of range, or there are no columns.
         """
         if not columns:
             raise ValueError("a store must have at least one column")
         ranges = {column: n_ids if isinstance(n_ids, int) else n_ids[column] for column in columns}
-        if path is None:
-            buffers = {column: _Buffer(n) for column, n in ranges.items()}
-            _fill(buffers, rows)
-            ids = {column: np.concatenate(buffer.chunks) for column, buffer in buffers.items()}
-            return cls(ids, {column: buffer.offsets for column, buffer in buffers.items()})
         with _replacing(path) as folder:
             buffers = {c: _Buffer(n, folder / f"{i}.ids", path) for i, (c, n) in enumerate(ranges.items())}
             _fill(buffers, rows)
@@ -106,30 +99,29 @@ class TokenStore:
                 header = Header(key=key, rows=len(buffers[columns[0]].lengths), columns=stored)
                 (folder / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
                 sync(folder / HEADER)
-        return cls.open(path, key)
+        return cls._of(header, path)
 
     @classmethod
-    def open(cls, path: Path, key: str = "") -> "TokenStore":
+    def open(cls, path: Path, key: str = "") -> "TokenStore | None":
         """Open a folder written by `build`; ids stay on disk until they are read.
 
-        Raises:
-            RequestError: if there is no store, or it was built with another ``key`` or by another version.
-            DamagedError: if a file is missing or does not match its hash (all are checked).
+        None if there is no store, it was built with another ``key`` or by another version, or a file is
+        missing or does not match its hash (all are checked).
         """
-        header = _read_header(path)
-        if header.key != key:
-            raise RequestError(
-                f"{path}: built from other data or with another tokenizer (expected key {key!r}, got "
-                f"{header.key!r}); rebuild it"
-            )
+        with suppress(OSError, ValueError):
+            header = Header.model_validate_json((path / HEADER).read_bytes())
+            if header.key == key and _is_intact(header, path):
+                return cls._of(header, path)
+        return None
+
+    @classmethod
+    def _of(cls, header: Header, path: Path) -> "TokenStore":
         ids: dict[str, np.ndarray] = {}
         offsets: dict[str, Ids] = {}
         for number, column in enumerate(header.columns):
             dtype, file = np.dtype(column.dtype), path / f"{number}.ids"
-            _check(file, column.tokens * dtype.itemsize, column.ids_sha256)
             ids[column.name] = np.memmap(file, dtype, mode="r") if column.tokens else np.zeros(0, dtype)
             file = path / f"{number}.offsets"
-            _check(file, (header.rows + 1) * OFFSET_TYPE.itemsize, column.offsets_sha256)
             offsets[column.name] = np.fromfile(file, dtype=OFFSET_TYPE).astype(np.int64, copy=False)
         return cls(ids, offsets)
 
@@ -168,15 +160,14 @@ class _Buffer:
 
     Args:
         n_ids: see `TokenStore.build`.
-        file: the file for the ids; None keeps them in memory.
+        file: the file for the ids.
         path: the path of the store, for messages.
     """
 
-    def __init__(self, n_ids: int, file: Path | None = None, path: Path | None = None) -> None:
+    def __init__(self, n_ids: int, file: Path, path: Path) -> None:
         self.n_ids, self.file, self.path = n_ids, file, path
         self.dtype = np.dtype("|u1" if n_ids <= 1 << 8 else "<u2" if n_ids <= 1 << 16 else "<i4")
         self.lengths = array("q")
-        self.chunks = [np.zeros(0, self.dtype)]
         self._hash = hashlib.sha256()
         self._parts: list[np.ndarray] = []
         self._n_buffered = 0
@@ -201,17 +192,13 @@ class _Buffer:
         if len(values) and not (values.min() >= 0 and values.max() < self.n_ids):
             raise ValueError(f"ids must be 0 to {self.n_ids - 1}, got {values.min()} to {values.max()}")
         self._parts, self._n_buffered = [], 0
-        chunk = values.astype(self.dtype, copy=False)
-        if self.file is None or self.path is None:
-            self.chunks.append(chunk)
-            return
-        self._hash.update(chunk.tobytes())
+        content = values.astype(self.dtype, copy=False).tobytes()
+        self._hash.update(content)
         with os_errors_raised(self.path), self.file.open("ab") as stream:
-            stream.write(chunk.tobytes())
+            stream.write(content)
 
     def finish(self, name: str) -> Column:
         """Write the offsets, sync both files to disk and describe them for the header."""
-        assert self.file is not None
         content, file = self.offsets.astype(OFFSET_TYPE).tobytes(), self.file.with_suffix(".offsets")
         file.write_bytes(content)
         sync(self.file)
@@ -235,15 +222,11 @@ def _fill(buffers: Mapping[str, _Buffer], rows: Iterable[EncodedRow]) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder that replaces the store ``path`` on exit, or is removed on an error.
+    """Yield an empty temporary folder that replaces the folder ``path`` on exit, or is removed on an error.
 
     Raises:
-        RequestError: if ``path`` exists and is not a store.
         WorkError: if it cannot be written.
     """
-    is_other = path.exists() and not (path / HEADER).is_file()
-    if is_other and (not path.is_dir() or any(path.iterdir())):
-        raise RequestError(f"{path}: already exists and is not a token store; use another folder")
     folder = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         with os_errors_raised(path):
@@ -264,40 +247,20 @@ def _replacing(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read_header(path: Path) -> Header:
-    """Read the header of a folder.
+def _is_intact(header: Header, path: Path) -> bool:
+    """Return whether every file has the size and the hash that the header gives.
 
     Raises:
-        RequestError: if it is not a store, or of another version.
-        DamagedError: if the header cannot be read.
+        OSError: a file is missing, or cannot be read.
     """
-    if not (path / HEADER).is_file():
-        raise RequestError(f"{path}: not a token store (no {HEADER})")
-    try:
-        content = (path / HEADER).read_bytes()
-        record = parse_json(content)
-        if isinstance(record, dict) and record.get("version", VERSION) != VERSION:
-            raise RequestError(
-                f"{path}: unsupported token store version {record['version']}; expected version {VERSION}"
-            )
-        header = Header.model_validate_json(content)
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and rebuild the store") from error
-    if header.format != FORMAT:
-        raise RequestError(f"{path}: not a token store: its format is {header.format!r}")
-    return header
-
-
-def _check(file: Path, expected_size: int, expected_sha256: str) -> None:
-    try:
-        actual_size = file.stat().st_size
-        digest = sha256(file) if actual_size == expected_size else ""
-    except OSError as error:
-        raise DamagedError(f"{file}: cannot be read ({error.strerror}); rebuild the store") from None
-    if actual_size != expected_size:
-        raise DamagedError(f"{file}: expected {expected_size} bytes, got {actual_size}; rebuild the store")
-    if digest != expected_sha256:
-        raise DamagedError(f"{file}: its content does not match its SHA-256; rebuild the store")
+    return all(
+        file.stat().st_size == size and sha256(file) == digest
+        for number, column in enumerate(header.columns)
+        for file, size, digest in (
+            (path / f"{number}.ids", column.tokens * np.dtype(column.dtype).itemsize, column.ids_sha256),
+            (path / f"{number}.offsets", (header.rows + 1) * OFFSET_TYPE.itemsize, column.offsets_sha256),
+        )
+    )
 
 
 _IMAGE, _LIST = 1 << 63, 1 << 62

@@ -31,7 +31,7 @@ from heedful.data.lines import (
     rows_of_all,
 )
 from heedful.errors import DataError, nearest, type_name
-from heedful.files import parse_json
+from heedful.files import has_suffix, parse_json
 from heedful.typing import JsonObject
 
 TEXT = "text"
@@ -104,7 +104,8 @@ class TextSource(Source):
             beginning of a document. It is matched at the beginning of each line, and may match across lines.
             Text before the first match is a document too or, if it is blank, part of the first; no text is
             dropped.
-        suffixes: the suffixes of the files to read in folders, optionally followed by ``.gz``.
+        suffixes: the suffixes of the files to read in folders, in upper or lower case, optionally followed by
+            ``.gz``.
     """
 
     kind: Literal["text"] = "text"
@@ -142,11 +143,10 @@ class TextSource(Source):
         folder = root / name
         if not folder.is_dir():
             return [find(recipe_path, root)]
-        suffixes = tuple(self.suffixes)
         files = files_in(File(folder, name))
-        matching = [file for file in files if file.path.name.removesuffix(".gz").endswith(suffixes)]
+        matching = [file for file in files if has_suffix(file.path.name, *self.suffixes)]
         if not matching:
-            endings = " or ".join(suffixes)
+            endings = " or ".join(self.suffixes)
             raise DataError(
                 f"{folder}: no file in this folder ends in {endings}; set the key `suffixes` of the source"
             )

@@ -15,7 +15,7 @@ from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES, AnyConfig
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
-from heedful.recipes.resolve import SUFFIXES, Overrides, overrides_tree, shipped_recipes
+from heedful.recipes.resolve import Overrides, is_recipe_file, overrides_tree, shipped_recipes
 from heedful.recipes.schema import Recipe
 from heedful.recipes.settings import plain
 from heedful.recipes.trees import Mark, Tree
@@ -115,7 +115,7 @@ def find_model(source: object, requested: RequestedSizes, overrides: Overrides =
     if Path(name).is_dir():
         return _from_run(Path(name), requested, other_overrides)
     recipes = shipped_recipes()
-    if name in recipes or "/" in name or name.endswith(SUFFIXES):
+    if name in recipes or "/" in name or is_recipe_file(name):
         recipe = read_recipe(name, other_overrides)[0]
         # The measured number is for the recipe without overrides.
         return from_recipe(

@@ -30,16 +30,17 @@ from heedful.recipes.trees import (
     COMMAND_LINE,
     IN_PYTHON,
     Mark,
-    Presets,
     Tree,
     check_indices,
     combine,
-    expand,
     merge,
+    with_preset,
 )
 from heedful.recipes.yaml import describe, read_value, read_yaml
+from heedful.typing import JsonMapping
 
 SUFFIXES = (".yaml", ".yml")
+"""Suffixes of recipes, in upper or lower case."""
 
 RecipeInput: TypeAlias = str | Path | Tree
 """A recipe: the path of a YAML file, the name of a shipped one, or its settings."""
@@ -112,6 +113,11 @@ def overrides_of(settings: Mapping[str, object]) -> Tree:
     mark = Mark(IN_PYTHON)
     layer = Tree({}, mark)
     for key, value in settings.items():
+        name, equals, _ = key.partition("=")
+        if equals:
+            raise RequestError(
+                f"{IN_PYTHON}: {key!r}: expected a key without '='; write {{{name.strip()!r}: {value!r}}}"
+            )
         path, _ = parse_override(f"{key}=null", source=IN_PYTHON)
         layer = combine(layer, _nested(path, value, mark))
     return layer
@@ -137,22 +143,22 @@ def resolve(
     recipe: RecipeInput,
     overrides: Overrides = (),
     *,
-    presets: Presets,
+    presets: Mapping[str, JsonMapping],
     shipped: Mapping[str, Traversable] | None = None,
     size: int | None = None,
 ) -> Tree:
     """Return one tree from a recipe and everything it builds on.
 
     Layers, lowest first: the recipe's ``base`` (and that one's base, and so on), the recipe, the
-    overrides as one layer. Each is merged by the rules of `heedful.recipes.trees`, and its presets are
-    inserted directly below the layer that names them.
+    overrides as one layer. Each is merged by the rules of `heedful.recipes.trees`, and the preset of
+    the model is inserted directly below the layer that names it.
 
     Args:
         recipe: the path of a YAML file (it ends in .yaml or .yml, or has a folder in it), the name of a
             shipped recipe, or the settings of one. A recipe's ``base`` is a path or a name; the path
             is relative to the folder of the file that names it.
         overrides: ``key=value`` texts.
-        presets: the lookup that `trees.expand` calls.
+        presets: the settings of each preset of models.
         shipped: recipes by name; those of the package unless given.
         size: number of the entry of the recipe's ``sizes`` that is merged over the recipe that has them;
             None: none.
@@ -169,7 +175,7 @@ def resolve(
         if layer is sized:
             tree = with_entry(tree, layer, size)
         check_indices(tree)
-        tree = expand(tree, presets)
+        tree = with_preset(tree, presets)
     return tree
 
 
@@ -198,10 +204,15 @@ def resolve_without_presets(recipe: RecipeInput, overrides: Overrides = ()) -> T
     return tree
 
 
+def is_recipe_file(name: str) -> bool:
+    """Whether a file is a recipe by its name."""
+    return name.lower().endswith(SUFFIXES)
+
+
 def folder_of(recipe: RecipeInput) -> Path:
     """Return the folder that relative paths of a recipe start from, unless it has a ``root``."""
     path = Path() if isinstance(recipe, Tree) else Path(recipe)
-    return path.resolve().parent if path.suffix in SUFFIXES else Path.cwd()
+    return path.resolve().parent if is_recipe_file(path.name) else Path.cwd()
 
 
 def root_of(tree: Tree, recipe: RecipeInput) -> Path:
@@ -295,7 +306,7 @@ class _Source:
 
 
 def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Source:
-    is_path = name.endswith(SUFFIXES) or "/" in name or "\\" in name
+    is_path = is_recipe_file(name) or "/" in name or "\\" in name
     if not is_path and name in shipped:
         return _Source(shipped[name].name, shipped[name], folder)
     path = folder / os.path.expanduser(name)  # an unknown user is left unchanged
@@ -305,7 +316,7 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
             "('heedful recipes' lists them)"
         )
     if path.is_file() and not is_path:
-        of_json = "JSON is valid YAML: " if path.suffix == ".json" else ""
+        of_json = "JSON is valid YAML: " if path.suffix.lower() == ".json" else ""
         raise RequestError(
             f"{path}: a recipe must be a .yaml file ({of_json}rename it to {path.with_suffix('.yaml').name})"
         )
@@ -316,7 +327,7 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
             "the name of a file must end in .yaml"
         )
     if not path.is_file():
-        if not name.endswith(SUFFIXES):
+        if not is_recipe_file(name):
             raise RequestError(f"{path}: no such recipe or run{other_runs(path)}")
         raise RequestError(f"{path}: no such file{_similar_recipe(path)}")
     return _Source(str(path), path, path.parent)
@@ -326,7 +337,7 @@ def _similar_recipe(path: Path) -> str:
     """Return a suggestion of a recipe in the same folder; empty if none has a similar name."""
     names: dict[str, str] = {}
     with suppress(OSError):
-        names = {file.stem: file.name for file in path.parent.iterdir() if file.suffix in SUFFIXES}
+        names = {file.stem: file.name for file in path.parent.iterdir() if is_recipe_file(file.name)}
     similar = get_close_matches(path.stem, names, n=1)
     return f" (did you mean {names[similar[0]]!r}?)" if similar else ""
 

@@ -15,7 +15,7 @@ from pydantic import PositiveInt, ValidationError
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.recipes.trees import Mark, Tree, merge
+from heedful.recipes.trees import Tree, merge
 from heedful.recipes.yaml import describe
 
 SIZES = "sizes"
@@ -40,11 +40,6 @@ class SizeEntry:
 
     limits: Limits
     settings: Tree
-
-    @property
-    def mark(self) -> Mark:
-        """File and line of the entry."""
-        return self.settings.mark
 
 
 def size_entries(layer: Tree) -> list[SizeEntry]:

@@ -1,11 +1,12 @@
 """Recipes before validation: plain trees in which every value has the mark of its file and line.
 
-Merging: maps are merged key by key, and anything else replaces the value below. A map that names a
-``preset``, or a ``kind`` that differs from the map below, replaces that map entirely, so that no setting of
-the old kind remains. Text below a map is its ``kind``, and so is text above a map that has a ``kind``.
+Merging: maps are merged key by key, and anything else replaces the value below. A map that names a ``kind``
+that differs from the map below, or a model that names a ``preset``, replaces that map entirely, so that no
+setting of the old kind remains. Text below a map is its ``kind``, and so is text above a map that has a
+``kind``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,12 @@ from heedful.typing import JsonMapping
 
 Part = str | int
 Path = tuple[Part, ...]
-Presets = Callable[[str, str], JsonMapping]
 
 COMMAND_LINE = "on the command line"
 IN_PYTHON = "overrides"
+MODEL: Path = ("model",)
+"""The section that may name a preset."""
+
 OVERRIDES = (COMMAND_LINE, IN_PYTHON)
 """Sources of overrides, of the command and of a program."""
 
@@ -124,7 +127,8 @@ def _merge(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:
         return _merge_items(base, override, path, one_layer=one_layer)
     if isinstance(base.value, str):
         base = Tree({"kind": base}, base.mark)
-    if not isinstance(base.value, dict) or (not one_layer and _starts_new(base, override)):
+    is_preset = path == MODEL and "preset" in override.value
+    if not isinstance(base.value, dict) or (not one_layer and (is_preset or _differ_in_kind(base, override))):
         return override
     merged = dict(base.value)
     for key, item in override.value.items():
@@ -151,9 +155,7 @@ def _has_indices(tree: Tree) -> bool:
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
-def _starts_new(base: Tree, override: Tree) -> bool:
-    if "preset" in override.value:
-        return True
+def _differ_in_kind(base: Tree, override: Tree) -> bool:
     have_kinds = "kind" in base.value and "kind" in override.value
     return have_kinds and bool(base.value["kind"].data != override.value["kind"].data)
 
@@ -170,59 +172,35 @@ def check_indices(tree: Tree) -> None:
             raise RequestError(f"{item.mark}: {entry}: {dotted(path)!r} is not a list, so it has no index")
 
 
-def expand(tree: Tree, presets: Presets, path: Path = ()) -> Tree:
-    """Merge each preset below the map that names it, and remove the key ``preset``.
+def with_preset(tree: Tree, presets: Mapping[str, JsonMapping]) -> Tree:
+    """Merge the preset that ``model`` names below it, and remove the key ``preset``.
 
     Args:
-        tree: may contain maps such as ``{preset: transformer-tiny, dropout: 0.3}``.
-        presets: called with the dotted path of the map (``"model"``) and the name; returns the
-            preset's map, or raises `RequestError` (see `preset_table`).
-        path: path of the tree in the recipe.
+        tree: the settings of a recipe, such as ``model: {preset: transformer-tiny, dropout: 0.3}``.
+        presets: the settings of each preset.
 
     Raises:
-        RequestError: if a preset is unknown, or the ``kind`` of a map differs from that of its preset.
+        RequestError: if the preset is unknown, or of another ``kind`` than the model.
     """
-    if isinstance(tree.value, list):
-        return replace(tree, value=[expand(t, presets, (*path, i)) for i, t in enumerate(tree.value)])
-    if not isinstance(tree.value, dict):
+    model = tree.find(MODEL)
+    if model is None or not isinstance(model.value, dict) or "preset" not in model.value:
         return tree
-    entries = {k: expand(t, presets, (*path, k)) for k, t in tree.value.items() if k != "preset"}
-    settings = replace(tree, value=entries)
-    if "preset" not in tree.value:
-        return settings
-    preset = _preset(tree.value["preset"], presets, path)
-    if _starts_new(preset, settings):
-        kinds = settings.value["kind"].data, preset.value["kind"].data
-        key = dotted((*path, "kind"))
-        raise RequestError(
-            f"{settings.value['kind'].mark}: {key}: {kinds[0]!r}, but the preset is of kind {kinds[1]!r}"
-        )
-    return replace(merge(preset, settings), mark=tree.mark)
+    settings = replace(model, value={key: item for key, item in model.value.items() if key != "preset"})
+    preset = _preset(model.value["preset"], presets)
+    if _differ_in_kind(preset, settings):
+        kind, expected = settings.value["kind"], preset.value["kind"].data
+        raise RequestError(f"{kind.mark}: model.kind: {kind.data!r}, but the preset is of kind {expected!r}")
+    merged = replace(merge(preset, settings), mark=model.mark)
+    return replace(tree, value={**tree.value, "model": merged})
 
 
-def _preset(name: Tree, presets: Presets, path: Path) -> Tree:
-    location = f"{name.mark}: {dotted((*path, 'preset'))}"
+def _preset(name: Tree, presets: Mapping[str, JsonMapping]) -> Tree:
+    location = f"{name.mark}: model.preset"
     if not isinstance(name.value, str):
         raise RequestError(f"{location}: expected the name of a preset, got {name.data!r}")
-    try:
-        return Tree.of(presets(dotted(path), name.value), Mark(f"preset {name.value}"))
-    except RequestError as error:
-        raise RequestError(f"{location}: {error}") from None
-
-
-def preset_table(table: Mapping[str, Mapping[str, JsonMapping]]) -> Presets:
-    """Return a lookup for `expand` in ``{section: {name: map}}``; errors suggest the nearest name."""
-
-    def look_up(section: str, name: str) -> JsonMapping:
-        maps = table.get(section, {})
-        if not maps:
-            raise RequestError(
-                f"there are no presets for {section!r}" if section else "there are no presets here"
-            )
-        if name not in maps:
-            raise RequestError(
-                f"unknown preset {name!r}{nearest(name, maps)}; expected one of {', '.join(sorted(maps))}"
-            )
-        return maps[name]
-
-    return look_up
+    if name.value not in presets:
+        raise RequestError(
+            f"{location}: unknown preset {name.value!r}{nearest(name.value, presets)}; "
+            f"expected one of {', '.join(sorted(presets))}"
+        )
+    return Tree.of(presets[name.value], Mark(f"preset {name.value}"))

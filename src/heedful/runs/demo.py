@@ -1,6 +1,6 @@
-"""The work of ``heedful demo``: train the phrasebook translator, or reuse it, and score it."""
+"""The work of ``heedful demo``: which recipe it trains, what a folder holds, and the scores."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,11 +15,9 @@ from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate
 from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.run import Run
-from heedful.runs.train import Trained, train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import translation_scores
-from heedful.training.callbacks import Callback
 from heedful.typing import JsonMapping
 
 RunState = Literal["new", "interrupted", "finished"]
@@ -42,18 +40,6 @@ MODEL = "model"
 _DRAWN_IN_GERMAN = "she read the newspaper yesterday ."
 
 
-def language_of(code: str) -> Language:
-    """Return the language of a code.
-
-    Raises:
-        RequestError: there is no phrasebook for it.
-    """
-    for language in NAMES:
-        if code == language:
-            return language
-    raise RequestError(f"--language {code}: expected one of {', '.join(NAMES)}")
-
-
 def recipe_of(language: Language, quick: bool) -> Recipe:
     """Return the recipe of the demo; a quick one tests the command, not the model."""
     return read_recipe(f"phrasebook-{language}", QUICK if quick else ())[0]
@@ -69,24 +55,11 @@ def state_of(folder: Path, recipe: Recipe) -> RunState:
     if not run_folder.recipe.is_file():
         return "new"
     run_recipe = saved_recipe(run_folder)
-    if run_recipe.data.train != recipe.data.train:
+    # A quick run has a smaller model.
+    if (run_recipe.data.train, run_recipe.model) != (recipe.data.train, recipe.model):
         raise RequestError(f"{folder}: contains a different run; choose another folder with --out")
     is_finished = run_folder.card.is_file() and run_folder.read_card().get("stopped") != "signal"
     return "finished" if is_finished else "interrupted"
-
-
-def train(
-    folder: Path,
-    recipe: Recipe,
-    start: RunState,
-    *,
-    device: str = "auto",
-    callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
-) -> Trained:
-    """Train from the beginning, or resume an interrupted training with its own recipe."""
-    resume = start == "interrupted"
-    run_recipe = saved_recipe(RunFolder(folder)) if resume else recipe
-    return train_run(run_recipe, folder, resume=resume, device=device, callbacks=callbacks)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from heedful.data.text import FilesSource, TextSource, TsvSource
 from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
 from heedful.runs.prepare import rows_of
-from heedful.runs.required_files import OF_FILES, errors_named, sources_of
+from heedful.runs.required_files import NOT_FILES, errors_named, sources_of
 from heedful.tasks.registry import task_for
 
 
@@ -33,7 +33,7 @@ def check_first_rows(recipe: Recipe) -> None:
             if source.part != TRAIN:
                 continue
             source = source.source  # once and whole: telling the parts apart reads every image
-        if source.kind in OF_FILES and not _reads_pipes(source, recipe.folder):
+        if source.kind not in NOT_FILES and not _reads_pipes(source, recipe.folder):
             with errors_named(key):
                 _check(recipe, source, training=key == "data.train")
 

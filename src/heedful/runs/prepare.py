@@ -11,9 +11,9 @@ from heedful.data.images import LazyImage, with_images
 from heedful.data.memory import MemorySource
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
-from heedful.errors import DataError, RequestError
+from heedful.errors import DamagedError, DataError, RequestError
 from heedful.recipes.schema import Recipe
-from heedful.runs.required_files import OF_FILES, errors_named, find_sources, sources_of
+from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
@@ -79,10 +79,12 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     """Fit or load the processor, tokenise the data once, and write the data report.
 
     Files of the same recipe that are already in the run's folder are reused, so a resumed run reads the same
-    tokens as before.
+    tokens as before. Token ids that are missing or damaged are made again; by the first process, for which
+    the others wait.
 
     Raises:
         DataError: if the data cannot be used, or are not those that the run was started with.
+        DamagedError: if another process finds no intact token ids.
     """
     old_report = read_json(folder.data_report) if folder.data_report.exists() else None
     if old_report is None:
@@ -97,14 +99,15 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []
-    prepared_files = [folder.cache / "train", folder.cache / "valid", folder.data_report]
-    if all(path.exists() for path in prepared_files):
+    train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
+    if train is not None and valid is not None and old_report is not None:
         if task.keeps_rows and distribution.is_first():  # only the first process validates
             digest = RowDigest()
             valid_rows = [r.row for r in digest.through(rows_of(recipe, sets.valid))]
             _check_digest("valid", digest, old_report)
-        train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return PreparedData(task, train, valid, valid_rows)
+    if not distribution.is_first():
+        raise DamagedError(f"{folder.cache}: changed while the processes of the run started; start it again")
     log(task.info.encoding_message)
     reports: JsonObject = {}
     stores, longest = {}, None
@@ -163,7 +166,7 @@ def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDige
         return
     others = {"data.valid": digests["valid"]}
     for name, source in recipe.data.sets.test.items():
-        if source.kind in OF_FILES - {"beside", "chain", "python"} and not columns.images:
+        if source.kind not in NOT_FILES | {"beside", "chain", "python"} and not columns.images:
             digest = others[f"data.test.{name}"] = RowDigest()
             with suppress(RequestError):
                 for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):

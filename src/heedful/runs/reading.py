@@ -24,7 +24,7 @@ from heedful.recipes.resolve import (
 )
 from heedful.recipes.schema import Recipe
 from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, fitting_entry, without_sizes
-from heedful.recipes.trees import OVERRIDES, Part, Presets, Tree, dotted, expand, merge, preset_table
+from heedful.recipes.trees import OVERRIDES, Part, Tree, dotted, merge, with_preset
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml, show
 from heedful.runs.required_files import training_source_from
@@ -203,7 +203,7 @@ def _amount_text(amount: Amount, limits: Limits) -> str:
 
 
 def _read(recipe: RecipeInput, overrides: Overrides = (), size: int | None = None) -> tuple[Recipe, Tree]:
-    presets = _presets()
+    presets = preset_trees()
     tree = resolve(recipe, overrides, presets=presets, size=size)
     if (start := _start_of(tree, recipe)) is not None:
         start_run, inherited = start
@@ -213,7 +213,7 @@ def _read(recipe: RecipeInput, overrides: Overrides = (), size: int | None = Non
             own_sizes = size if SIZES not in override_layer.value else None
             file = resolve(recipe, presets=presets, size=own_sizes)
             replaced = Tree({**file.value, **inherited}, file.mark)
-            tree = merge(replaced, expand(without_sizes(override_layer), presets))
+            tree = merge(replaced, with_preset(without_sizes(override_layer), presets))
         else:
             tree = merge(Tree(inherited, start_run.mark), tree)
         _refuse_another_family(tree, inherited, start_run)
@@ -230,17 +230,13 @@ def _read(recipe: RecipeInput, overrides: Overrides = (), size: int | None = Non
     return validated.model_copy(update={"root": str(root), "size": size}), tree
 
 
-def _presets() -> Presets:
-    return preset_table({"model": preset_trees()})
-
-
 def _with_overrides(message: str, recipe: RecipeInput, overrides: Overrides, size: int | None) -> str:
     """Return the errors of a recipe, below the overrides if these cause errors in lines of its files."""
     layer = overrides_tree(overrides)
     if not layer.value or all(line.startswith(layer.mark.source) for line in message.split("\n")):
         return message
     try:
-        tree = resolve(recipe, presets=_presets(), size=size)
+        tree = resolve(recipe, presets=preset_trees(), size=size)
         recipe_from(tree, for_training=True)
     except RequestError:
         return message

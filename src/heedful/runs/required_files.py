@@ -14,22 +14,9 @@ from heedful.errors import RequestError
 from heedful.recipes.resolve import resolve_without_presets, root_of
 from heedful.recipes.trees import Tree
 
-OF_FILES = {
-    "files",
-    "text",
-    "tsv",
-    "jsonl",
-    "conll",
-    "squad",
-    "idx",
-    "folder",
-    "captioned-folder",
-    "segmented-folder",
-    "beside",
-    "chain",
-    "python",
-}
-"""Sources that check their files or function when they are opened, at no further cost until they are read."""
+NOT_FILES = {"built-in", "datasets", "memory"}
+"""Sources without files of their own. The others check their files or function when they are opened, at no
+further cost until they are read."""
 
 _SOURCE: TypeAdapter[SourceConfig] = TypeAdapter(SourceConfig)
 
@@ -53,7 +40,7 @@ def find_sources(sources: Mapping[str, DataSource], root: Path) -> None:
         DataError: one is missing; the message has the recipe's key.
     """
     for key, source in sources.items():
-        if source.kind in OF_FILES:
+        if source.kind not in NOT_FILES:
             with errors_named(key):
                 open_source(source, root)
 

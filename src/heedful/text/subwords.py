@@ -14,12 +14,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from heedful.files import json_sha256
 from heedful.text.configuration import (
     ByteConfig,
     CharacterConfig,
@@ -129,22 +127,10 @@ class SubwordModel:
     space: str
     encode: Encode
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """The SHA-256 of the configuration and the learned parameters, in hexadecimal."""
-        return json_sha256(self.content)
-
     @property
     def content(self) -> JsonObject:
         """The arguments of `build`, as plain JSON values."""
         return {"config": self.config.model_dump(mode="json"), "data": self.data}
-
-    @property
-    def is_faithful(self) -> bool:
-        """Whether decoding restores any encoded text exactly."""
-        if self.config.kind in ("wordpiece", "word", "sentencepiece"):
-            return False
-        return getattr(self.config, "byte_fallback", True)
 
 
 def build(config: TokenizerConfig, data: JsonObject) -> SubwordModel:

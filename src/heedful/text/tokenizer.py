@@ -25,9 +25,9 @@ _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 class Tokenizer:
     """Pre-processing and a subword model. It never adds special tokens: `heedful.data` does.
 
-    ``decode(encode(x)) == x`` for any text x if `is_lossless` is true. In general
-    ``encode(a) + encode(b) != encode(a + b)``. To get the text that ids add to a prompt, decode the prompt
-    with and without them and compare.
+    If `is_lossless_without_unknown`, ``decode(encode(x)) == x`` for any text x whose ids have no ``<unk>``.
+    In general ``encode(a) + encode(b) != encode(a + b)``. To get the text that ids add to a prompt, decode
+    the prompt with and without them and compare.
     """
 
     specials: Specials = SPECIALS
@@ -40,11 +40,6 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """The vocabulary size V, special tokens included. Ids run from 0 to V - 1."""
         return len(self.model.pieces)
-
-    @property
-    def is_lossless(self) -> bool:
-        """Whether ``decode(encode(x)) == x`` for any text without lone surrogates."""
-        return self.model.is_faithful and self.preprocessing.is_faithful
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as ids; the empty text has none.
@@ -130,10 +125,6 @@ class Tokenizer:
         ids_by_word.pop("", None)
         return ids_by_word
 
-    def words(self, ids: Sequence[int]) -> list[int]:
-        """Return for each id the index of its word among those of `split_words`."""
-        return self.split_words(ids)[1]
-
     def split_words(self, ids: Sequence[int]) -> tuple[list[str], list[int]]:
         """Return the words of ``surface(ids)``, and for each id the index of its word.
 
@@ -141,10 +132,6 @@ class Tokenizer:
         (`heedful.text.scripts`). The index is `NO_WORD` (-1) for special tokens and for white space only.
         """
         return words_of_pieces(self._pieces(ids))
-
-    def unknown_rate(self, ids: Sequence[int]) -> float:
-        """Compute the share of ``<unk>`` among the ids; 0 if there are no ids."""
-        return sum(i == self.specials.unknown for i in ids) / max(len(ids), 1)
 
     def unknown_words(self, text: str) -> list[str]:
         """Return the pre-processed words of a text whose encoding contains ``<unk>``.

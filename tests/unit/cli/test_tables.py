@@ -92,6 +92,7 @@ def test_what_no_parquet_can_be_is_refused(letters, tmp_path, content, options, 
         ("in.csv", 'review\n"a, b"\nb\n'),
         ("in.jsonl", '{"review": "a, b", "text": "other"}\n{"review": "b"}\n'),
         ("in.jsonl", '{"text": "a, b"}\n{"text": "b"}\n'),
+        ("in.JSONL", '{"review": "a, b"}\n{"review": "b"}\n'),
     ],
 )
 def test_texts_are_found_by_the_recipes_names_or_the_tasks(reviews, tmp_path, name, content):
@@ -241,6 +242,27 @@ def test_a_table_without_a_header_is_read_like_that_of_the_recipe(tmp_path):
     first, second = inputs_of(tmp_path / "in.tsv", like=like)
     assert first.record == {"label": "good", "text": "a", "2": "x"}
     assert second.values["text"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("record", "text", "own"),
+    [
+        ("1,a", "a", {"id": "1", "text": "a"}),
+        ("1,2,a", "a", {"id": "1", "text": "2", "x": "a"}),
+        ("1,2,3,", "", {"id": "1", "text": "2", "x": "3", "3": ""}),
+    ],
+)
+def test_numbers_from_the_end_count_the_fields_of_the_record(tmp_path, record, text, own):
+    (tmp_path / "in.csv").write_text(f"id,text,x\n{record}\n")
+    like = TsvSource(paths="x", columns={"body": -1}, separator=",", header=True)
+    (read,) = inputs_of(tmp_path / "in.csv", ("body",), like)
+    assert (read.values["body"], read.record) == (text, own)
+
+
+def test_blank_fields_after_those_of_the_header_are_dropped(tmp_path):
+    (tmp_path / "in.csv").write_text("id,text\n1,a,,\n")
+    (own,) = inputs_of(tmp_path / "in.csv")
+    assert own.record == {"id": "1", "text": "a"}
 
 
 def test_repeated_names_are_kept_apart_as_pandas_does(tmp_path):

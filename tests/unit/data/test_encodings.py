@@ -68,19 +68,19 @@ def message(path, read=lambda file: list(lines(file))):
 
 @pytest.mark.skipif(shutil.which("iconv") is None, reason="the command iconv is not installed")
 @pytest.mark.parametrize(("language", "encoding"), LIKELY)
-@pytest.mark.parametrize("name", ["my text.txt", "a.txt.gz"])
+@pytest.mark.parametrize("name", ["my text.txt", "a.txt.gz", "A.GZ"])
 @pytest.mark.parametrize("read", [lambda file: list(lines(file)), read_text])
 def test_the_command_of_the_message_converts_the_file(tmp_path, language, encoding, name, read):
     path = tmp_path / name
     content = ("only ascii\n" + TEXTS[language]).encode(encoding)
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    path.write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
     found = message(path, read)
     line = 1 if encoding == "utf-16" else 2
     assert found.startswith(f"{path}:{line}: byte ")
     assert "the file is probably " in found
     command = found.partition("convert it: ")[2]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    new = "NEW.gz" if name.endswith(".gz") else "NEW"
+    new = "NEW.gz" if name.lower().endswith(".gz") else "NEW"
     assert read_text(File(tmp_path / new, new)) == "only ascii\n" + TEXTS[language]
 
 

@@ -205,7 +205,7 @@ def test_pieces_show_where_words_begin(name):
     )
     for seed in range(30):
         hidden = made.mask_tokens(ids, Draw(seed))
-        words = tokenizer.words(ids.tolist())
+        words = tokenizer.split_words(ids.tolist())[1]
         shown = {words[i] for i in range(len(ids)) if hidden.ids[i] != MASK}
         # White space that is a token of its own (-1) goes with the word after it.
         assert (shown & {words[i] for i in hidden.positions}) <= {-1}

@@ -16,6 +16,7 @@ from heedful.data.sources import (
     SourceConfig,
     TsvSource,
     field_names,
+    is_user_table,
     open_source,
     user_table,
 )
@@ -513,6 +514,16 @@ def test_lists_of_the_recipe_stay_lists_in_a_users_own_lines(tmp_path):
     like = JsonlSource(paths="x", columns={"question": "q"}, lists={"answer": "a"})
     source = user_table(tmp_path / "own.jsonl", ("question", "answer"), like)
     assert [row for row, _ in open_source(source, tmp_path)] == [{"question": "x", "answer": ["y"]}]
+
+
+@pytest.mark.parametrize("name", ["OWN.JSONL", "own.Jsonl.GZ", "OWN.CSV", "own.csv.Gz"])
+def test_a_users_own_file_may_be_named_in_upper_case(tmp_path, name):
+    lines = "text,label\n" + '"a, b",5\n' if "CSV" in name.upper() else '{"text": "a, b", "label": "5"}\n'
+    content = lines.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.upper().endswith("GZ") else content)
+    assert is_user_table(name)
+    source = user_table(tmp_path / name, ("text", "label"), LIKE["tabs"])
+    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "5"}]
 
 
 def test_names_that_the_user_gives_take_precedence(tmp_path):

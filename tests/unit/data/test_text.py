@@ -26,7 +26,7 @@ def write(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = content if isinstance(content, bytes) else content.encode()
-        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        path.write_bytes(gzip.compress(data) if name.lower().endswith(".gz") else data)
         return tmp_path
 
     return _write
@@ -130,6 +130,13 @@ def test_several_files_and_folders_in_their_order(write):
         (f"in {name}\n", f"{name}:1") for name in ("b/10.md.gz", "b/2.txt", "b/deep/x.txt", "a.log")
     ]
     assert documents(root, "b", suffixes=[".json"]) == [("in b/skip.json\n", "b/skip.json:1")]
+
+
+def test_suffixes_may_be_in_upper_case(write):
+    for name in ("b/1.TXT", "b/2.txt.GZ", "b/3.Log"):
+        root = write(name, name)
+    assert [text for text, _ in documents(root, "b")] == ["b/1.TXT", "b/2.txt.GZ"]
+    assert [text for text, _ in documents(root, "b", suffixes=[".LOG"])] == ["b/3.Log"]
 
 
 def test_hidden_files_are_not_read(write):

@@ -112,7 +112,7 @@ def test_translation_has_three_sides(explained):
     ids = run.processor.source.encode(given)
     assert source.tokens == (*run.processor.source.tokens(ids), "</s>")
     assert source.surface == tuple(given.split())
-    of_pieces = run.processor.source.words(ids)
+    of_pieces = run.processor.source.split_words(ids)[1]
     assert len(source.words) == len(ids) + 1
     # White space alone belongs to the word that it stands before.
     assert all(own in {-1, word} for own, word in zip(of_pieces, source.words, strict=False))

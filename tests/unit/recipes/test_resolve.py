@@ -4,19 +4,21 @@ import sys
 import pytest
 
 from heedful.errors import RequestError
-from heedful.recipes.resolve import overrides_tree, parse_override, resolve, shipped_recipes
-from heedful.recipes.trees import preset_table
+from heedful.recipes.resolve import (
+    folder_of,
+    overrides_of,
+    overrides_tree,
+    parse_override,
+    resolve,
+    shipped_recipes,
+)
 from heedful.recipes.yaml import dump_yaml, read_yaml
 
-PRESETS = preset_table(
-    {
-        "model": {
-            "tiny": {"kind": "transformer", "d_model": 128, "tied": True},
-            "base": {"kind": "transformer", "d_model": 512},
-            "recurrent": {"kind": "rnn", "hidden": 64},
-        }
-    }
-)
+PRESETS = {
+    "tiny": {"kind": "transformer", "d_model": 128, "tied": True},
+    "base": {"kind": "transformer", "d_model": 512},
+    "recurrent": {"kind": "rnn", "hidden": 64},
+}
 
 OVERRIDES = {
     "training.optimizer.lr=5e-4": (("training", "optimizer", "lr"), 5e-4),
@@ -81,6 +83,15 @@ def test_overrides_are_one_layer_in_any_order():
         "seed": 1,
     }
     assert overrides_tree(texts).data == overrides_tree(texts[::-1]).data == expected
+
+
+@pytest.mark.parametrize("key", ["training.seed=3", "training.seed="])
+def test_a_key_of_overrides_in_python_has_no_value_in_it(key):
+    with pytest.raises(RequestError) as caught:
+        overrides_of({key: 5})
+    assert (
+        str(caught.value) == f"overrides: {key!r}: expected a key without '='; write {{'training.seed': 5}}"
+    )
 
 
 def test_of_two_overrides_of_one_thing_the_last_holds():
@@ -184,6 +195,14 @@ def test_a_file_with_another_suffix_is_to_be_renamed(write, monkeypatch):
     assert refusal("base.txt") == "base.txt: a recipe must be a .yaml file (rename it to base.yaml)"
     write("base.yaml", "")
     assert refusal("base.yml") == "base.yml: no such file (did you mean 'base.yaml'?)"
+
+
+def test_the_suffix_of_a_recipe_may_be_in_upper_case(write, tmp_path, monkeypatch):
+    write("elsewhere/R.YAML", "seed: 1\n")
+    assert resolve(str(tmp_path / "elsewhere/R.YAML"), presets=PRESETS).data == {"seed": 1}
+    assert folder_of(tmp_path / "elsewhere/R.YAML") == tmp_path / "elsewhere"
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert resolve("R.YAML", presets=PRESETS).data == {"seed": 1}
 
 
 def test_missing_and_unreadable_files_are_named(write, tmp_path):

@@ -7,8 +7,6 @@ from heedful.recipes.resolve import resolve, sizes_of
 from heedful.recipes.sizes import Amount, count_rows, fitting_entry, size_entries
 from heedful.recipes.yaml import read_yaml
 
-NO_PRESETS = {}
-
 RECIPE = """\
 training: {seed: 1, max_updates: 100}
 model: {kind: small, width: 1}
@@ -31,7 +29,7 @@ def recipe(tmp_path):
 
 
 def resolved(path, overrides=(), size=None):
-    return resolve(path, overrides, presets=lambda section, name: NO_PRESETS, size=size).data
+    return resolve(path, overrides, presets={}, size=size).data
 
 
 def test_the_chosen_entry_is_merged_and_the_list_is_gone(recipe):

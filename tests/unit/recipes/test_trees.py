@@ -9,9 +9,8 @@ from heedful.recipes.trees import (
     Tree,
     check_indices,
     combine,
-    expand,
     merge,
-    preset_table,
+    with_preset,
 )
 
 
@@ -128,8 +127,10 @@ def test_a_kind_that_changes_and_changes_back_starts_afresh():
     assert merged(first, {"model": {"kind": "b"}}, {"model": {"kind": "a"}}) == {"model": {"kind": "a"}}
 
 
-def test_a_preset_on_top_replaces_the_map():
-    assert merged({"m": {"kind": "a", "x": 1}}, {"m": {"preset": "p"}}) == {"m": {"preset": "p"}}
+def test_a_preset_on_top_replaces_the_model():
+    model, preset = {"kind": "a", "x": 1}, {"preset": "p"}
+    assert merged({"model": model}, {"model": preset}) == {"model": preset}
+    assert merged({"other": model}, {"other": preset}) == {"other": model | preset}
 
 
 def test_combining_drops_nothing():
@@ -184,28 +185,18 @@ def test_a_number_without_a_list_is_refused(base):
         check_indices(result)
 
 
-PRESETS = preset_table(
-    {
-        "model": {"tiny": {"kind": "transformer", "d_model": 128, "norm": {"kind": "layer", "eps": 1e-6}}},
-        "training.optimizer": {"noam": {"lr": 2.0, "betas": [0.9, 0.98]}},
-        "data.train.1": {"words": {"path": "w"}},
-    }
-)
+PRESETS = {"tiny": {"kind": "transformer", "d_model": 128, "norm": {"kind": "layer", "eps": 1e-6}}}
 
 
-def test_a_preset_lies_below_the_map_that_names_it():
+def test_a_preset_lies_below_the_model_that_names_it():
     written = {
         "model": {"dropout": 0.3, "preset": "tiny", "norm": {"eps": 1e-5}},
-        "training": {"optimizer": {"preset": "noam", "betas": [0.8, 0.9]}},
-        "data": {"train": [{"path": "x"}, {"preset": "words"}]},
+        "data": {"train": [{"path": "x"}], "test": {"preset": {"path": "y"}}},
     }
-    result = expand(tree(written), PRESETS)
+    result = with_preset(tree(written), PRESETS)
     norm = {"kind": "layer", "eps": 1e-5}
-    assert result.data == {
-        "model": {"kind": "transformer", "d_model": 128, "norm": norm, "dropout": 0.3},
-        "training": {"optimizer": {"lr": 2.0, "betas": [0.8, 0.9]}},
-        "data": {"train": [{"path": "x"}, {"path": "w"}]},
-    }
+    model = {"kind": "transformer", "d_model": 128, "norm": norm, "dropout": 0.3}
+    assert result.data == {**written, "model": model}
     assert str(result.mark_of(("model", "d_model"))) == "preset tiny"
     assert str(result.mark_of(("model", "dropout"))) == "r.yaml"
     assert str(result.mark_of(("model",))) == "r.yaml"
@@ -217,8 +208,6 @@ WRONG_PRESETS = {
         "model.preset: unknown preset 'tny' (did you mean 'tiny'?); expected one of tiny",
     ),
     "far off": ({"model": {"preset": "xxl"}}, "model.preset: unknown preset 'xxl'; expected one of tiny"),
-    "no such section": ({"data": {"preset": "a"}}, "data.preset: there are no presets for 'data'"),
-    "the whole": ({"preset": "a"}, "preset: there are no presets here"),
     "no name": ({"model": {"preset": 3}}, "model.preset: expected the name of a preset, got 3"),
     "another kind": (
         {"model": {"preset": "tiny", "kind": "rnn"}},
@@ -231,5 +220,5 @@ WRONG_PRESETS = {
 def test_wrong_presets_are_refused(case):
     data, message = WRONG_PRESETS[case]
     with pytest.raises(RequestError) as caught:
-        expand(tree(data), PRESETS)
+        with_preset(tree(data), PRESETS)
     assert str(caught.value) == f"r.yaml: {message}"

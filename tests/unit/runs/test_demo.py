@@ -8,7 +8,7 @@ from heedful.artifacts.run_folder import FORMAT
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import RequestError
 from heedful.recipes.yaml import dump_yaml
-from heedful.runs.demo import NAMES, Comparison, drawn_pair, judged_pairs, language_of, recipe_of, state_of
+from heedful.runs.demo import NAMES, Comparison, drawn_pair, judged_pairs, recipe_of, state_of
 from heedful.tasks.prediction import Prediction
 
 
@@ -18,12 +18,6 @@ def test_every_language_has_a_recipe_and_a_quick_one(language, quick):
     recipe = recipe_of(language, quick)
     assert recipe.data.train.name == f"phrasebook-{language}"
     assert (recipe.training.max_updates <= 20) == quick
-
-
-def test_there_is_no_other_language():
-    assert language_of("de") == "de"
-    with pytest.raises(RequestError, match="expected one of ta, de"):
-        language_of("fr")
 
 
 def save(folder, recipe, stopped=None):
@@ -52,6 +46,14 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     save(tmp_path, recipe_of("de", False), "updates")
     with pytest.raises(RequestError, match="--out"):
         state_of(tmp_path, recipe_of("ta", False))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_quick_run_is_another_than_a_whole_one(tmp_path, quick):
+    save(tmp_path, recipe_of("ta", quick), "updates")
+    assert state_of(tmp_path, recipe_of("ta", quick)) == "finished"
+    with pytest.raises(RequestError, match="contains a different run; choose another folder with --out"):
+        state_of(tmp_path, recipe_of("ta", not quick))
 
 
 @pytest.mark.parametrize("language", NAMES)

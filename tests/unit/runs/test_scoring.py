@@ -322,6 +322,13 @@ def test_a_table_is_read_by_its_names(runs, tmp_path):
     assert outcome.stdout == f"{run.score([('a b', 'c a')])[0].score:.4f}\n"
 
 
+def test_columns_of_plain_text_are_refused(runs, tmp_path):
+    (tmp_path / "texts.txt").write_text("a b\n", "utf-8")
+    outcome = command(runs("language model").folder.path, tmp_path / "texts.txt", "--column", "text=review")
+    assert isinstance(outcome.exception, RequestError)
+    assert "--column requires a table (.csv, .tsv, .parquet) or JSON lines" in str(outcome.exception)
+
+
 def test_a_classifier_scores_no_texts(make_run, tmp_path):
     recipe = words({"kind": "encoder", "max_length": 9}, task={"kind": "classification"})
     run = make_run(tmp_path / "run", recipe, [{"text": x, "label": x} for x in "ab"])

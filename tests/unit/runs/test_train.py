@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from heedful.artifacts.run_folder import locked
-from heedful.cli.train import log_result, nothing_to_do, train_into
+from heedful.api.training import train_into
+from heedful.artifacts.run_folder import RunFolder, locked
+from heedful.cli.train import log_result, nothing_to_do, report
 from heedful.data.lines import Location
 from heedful.data.plan import in_order
 from heedful.data.report import Longest
@@ -20,6 +21,7 @@ from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import merge
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
+from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from, saved_tree
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -35,7 +37,7 @@ from heedful.tasks.translation import (
     TranslationRecipe,
 )
 from heedful.text.configuration import WordConfig
-from heedful.training import fast_paths
+from heedful.training import distribution, fast_paths
 from heedful.training.callbacks import TensorBoard
 from heedful.training.checkpoints import ScoredCheckpoint, TrainingState, average, path_of, paths
 from heedful.training.loop import TrainingResult
@@ -649,6 +651,25 @@ def test_every_setting_that_a_resumed_run_may_not_change_is_named(run):
     )
 
 
+@pytest.mark.parametrize("name", ["0.ids", "1.offsets", "header.json"])
+def test_damaged_tokens_are_made_anew(run, name):
+    file = run / "cache" / "train" / name
+    intact = file.read_bytes()
+    file.write_bytes(intact[:-1])
+    assert train_run(recipe(max_updates=3), run, resume=True, device="cpu").result.state.update == 3
+    assert file.read_bytes() == intact
+
+
+def test_only_the_first_process_makes_tokens(run, monkeypatch):
+    prepare(recipe(), RunFolder(run), lambda line: None)
+    monkeypatch.setattr(distribution, "rank", lambda: 1)
+    prepare(recipe(), RunFolder(run), lambda line: None)
+    shutil.rmtree(run / "cache" / "valid")
+    with pytest.raises(DamagedError, match="cache: changed while the processes of the run started"):
+        prepare(recipe(), RunFolder(run), lambda line: None)
+    assert not (run / "cache" / "valid").exists()
+
+
 @pytest.mark.parametrize("changed", ["a b\nb a c\nd\n", "a b\nc\nb a c\n"])
 def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
     before = (run / "data.json").read_bytes()
@@ -675,7 +696,7 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
 )
 def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, message):
     settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
-    train_into(run, settings, resume=True, device="cpu", tensorboard=False, as_json=False)
+    report(run, settings.training, train_into(settings, run, resume=True, device="cpu"), as_json=False)
     assert message in capsys.readouterr().err
 
 
@@ -777,12 +798,9 @@ def test_the_cache_takes_a_byte_for_each_token_of_a_tiny_vocabulary(run):
 
 @pytest.mark.parametrize("as_json", [True, False])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_one_process_alone_tells_the_outcome(tmp_path, monkeypatch, capsys, as_json, is_first):
+def test_one_process_alone_tells_the_outcome(tmp_path, capsys, as_json, is_first):
     ended = TrainingResult("updates", TrainingState(update=2))
-    trained = module.Trained(None, ended, is_first)
-    monkeypatch.setattr("heedful.api.training.train_run", lambda *a, **b: trained)
-    options = {"resume": False, "device": "cpu", "tensorboard": False, "as_json": as_json}
-    train_into(tmp_path / "run", recipe(), **options)
+    report(tmp_path / "run", recipe().training, module.Trained(None, ended, is_first), as_json)
     assert bool(capsys.readouterr().out) == is_first
 
 
@@ -790,8 +808,7 @@ def test_one_process_alone_tells_the_outcome(tmp_path, monkeypatch, capsys, as_j
 def test_figures_are_written_as_often_as_the_recipe_says(corpus, log_every, logged):
     from heedful.training.callbacks import read_metrics
 
-    options = {"resume": False, "device": "cpu", "tensorboard": False, "as_json": True}
-    train_into(corpus / "run", recipe(max_updates=5, log_every=log_every), **options)
+    train_into(recipe(max_updates=5, log_every=log_every), corpus / "run", device="cpu")
     lines = read_metrics(corpus / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines if line["event"] == "updated"] == logged
 

@@ -27,7 +27,7 @@ def test_pieces_know_their_words(pieces):
     assert len(ids) > 2
     assert axis.surface == ("lower", "newer")
     assert (axis.words[0], axis.words[-1]) == (-1, -1)
-    wanted = pieces.words(ids)
+    wanted = pieces.split_words(ids)[1]
     assert NO_WORD in wanted
     for i in reversed(range(len(ids))):  # white space alone belongs to the word that it stands before
         wanted[i] = wanted[i + 1] if wanted[i] == NO_WORD else wanted[i]

@@ -81,7 +81,7 @@ def test_it_is_saved_to_one_file(tmp_path):
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     assert loaded.fingerprint == saved.fingerprint
     assert loaded.encode_batch(LINES) == saved.encode_batch(LINES)
-    assert not loaded.is_lossless
+    assert not loaded.is_lossless_without_unknown
 
 
 def test_a_damaged_model_is_an_error(tmp_path):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from heedful.data.corpora import phrasebook, questions, scenes, sequences
-from heedful.data.corpora.grammar import Pair, require_split
+from heedful.data.corpora.grammar import SPLITS, Pair
 from heedful.data.images import LazyImage
 from heedful.errors import RequestError, nearest
 from heedful.typing import JsonObject
@@ -29,11 +29,7 @@ def digits(split: str, seed: int = 0) -> Iterator[JsonObject]:
 
     Returns:
         Rows with an ``image`` and a ``label``, from 0 to 9.
-
-    Raises:
-        RequestError: if there is no such split.
     """
-    require_split("digits", split)
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -77,6 +73,11 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[JsonObject]
         RequestError: if there is no such corpus or split.
     """
     require_corpus(name)
+    if split not in SPLITS:
+        splits = ", ".join(map(repr, SPLITS))
+        raise RequestError(
+            f"{name}: unknown split {split!r}{nearest(split, SPLITS)}; expected one of {splits}"
+        )
     return CORPORA[name](split, seed)
 
 

@@ -13,24 +13,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from heedful.errors import RequestError, nearest
-
 T = TypeVar("T")
 
 SPLITS = ("train", "valid", "test")
-
-
-def require_split(corpus: str, split: str) -> None:
-    """Raise an error if there is no such split.
-
-    Raises:
-        RequestError: lists the available splits.
-    """
-    if split not in SPLITS:
-        splits = ", ".join(map(repr, SPLITS))
-        raise RequestError(
-            f"{corpus}: unknown split {split!r}{nearest(split, SPLITS)}; expected one of {splits}"
-        )
 
 
 class Draw:

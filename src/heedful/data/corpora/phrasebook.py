@@ -16,9 +16,8 @@ from functools import cache
 
 from heedful.data.corpora import english, german, tamil
 from heedful.data.corpora.derivations import derivations
-from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence, lemma, pair, require_split
+from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence, lemma, pair
 from heedful.data.corpora.lexicon import Language, read_rows
-from heedful.errors import RequestError, nearest
 
 LANGUAGES = {"ta": tamil, "de": german}
 DERIVATIONS = 36_000
@@ -86,15 +85,7 @@ def phrasebook(language: Language, split: str, seed: int = 0) -> tuple[Pair, ...
         language: ``ta`` (English to romanised Tamil) or ``de`` (English to German).
         split: ``train``, ``valid`` or ``test``.
         seed: the seed of the choices among derivations; the held-out pairs do not depend on it.
-
-    Raises:
-        RequestError: if there is no such language or split.
     """
-    if language not in LANGUAGES:
-        raise RequestError(
-            f"phrasebook: unknown language {language!r}{nearest(language, LANGUAGES)}; expected 'ta' or 'de'"
-        )
-    require_split("phrasebook", split)
     return _splits(language, seed)[split]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from heedful.data.corpora import english
 from heedful.data.corpora.derivations import derivations
-from heedful.data.corpora.grammar import Clause, Draw, Nominal, Sentence, Tokens, require_split
+from heedful.data.corpora.grammar import Clause, Draw, Nominal, Sentence, Tokens
 from heedful.data.corpora.lexicon import NOUNS, PRONOUNS, VERBS
 from heedful.data.corpora.phrasebook import DERIVATIONS, split_of
 
@@ -66,11 +66,7 @@ def questions(split: str, seed: int = 0, *, unanswerable: bool = False) -> Itera
         split: ``train``, ``valid`` or ``test``.
         seed: the seed of the choices; the held-out combinations do not depend on it.
         unanswerable: whether a quarter of the questions is about statements that are not in the passage.
-
-    Raises:
-        RequestError: if there is no such split.
     """
-    require_split("phrasebook-questions", split)
     pools, draw = _statements(seed), Draw(4 * seed + 1 + list(COUNTS).index(split))
     return (_question(draw, pools[split], pools["train"], unanswerable) for _ in range(COUNTS[split]))
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.corpora.grammar import SPLITS, Draw, require_split
+from heedful.data.corpora.grammar import SPLITS, Draw
 from heedful.data.images import LazyImage
 from heedful.typing import JsonObject
 
@@ -98,33 +98,21 @@ def rows(split: str, seed: int = 0) -> Iterator[JsonObject]:
     Args:
         split: ``train``, ``valid`` or ``test``.
         seed: the seed of the corpus.
-
-    Raises:
-        RequestError: if there is no such split.
     """
-    require_split("scenes", split)
-    drawn = ((number, scene(split, number, seed)) for number in range(N_IMAGES[split]))
-    return (
-        {"image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
-        for number, s in drawn
-    )
+    return ({"image": image, "caption": caption(s)} for s, image in _drawn(split, seed))
 
 
 def masked_rows(split: str, seed: int = 0) -> Iterator[JsonObject]:
-    """Return the images of `rows` as rows with ``image`` and ``mask``, whose numbers are those of `CLASSES`.
+    """Return the images of `rows` with their masks, ``mask``, whose numbers are those of `CLASSES`."""
+    drawn = _drawn(split, seed)
+    return ({"image": image, "mask": LazyImage(mask(s), f"the mask of {image.name}")} for s, image in drawn)
 
-    Raises:
-        RequestError: if there is no such split.
-    """
-    require_split("scene-masks", split)
-    drawn = ((number, scene(split, number, seed)) for number in range(N_IMAGES[split]))
-    return (
-        {
-            "image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"),
-            "mask": LazyImage(mask(s), f"the mask of scenes/{split}:{number + 1}"),
-        }
-        for number, s in drawn
-    )
+
+def _drawn(split: str, seed: int) -> Iterator[tuple[Scene, LazyImage]]:
+    """Yield each scene of a split with its image."""
+    for number in range(N_IMAGES[split]):
+        s = scene(split, number, seed)
+        yield s, LazyImage(pixels(s), f"scenes/{split}:{number + 1}")
 
 
 def scene(split: str, number: int, seed: int = 0) -> Scene:

@@ -15,8 +15,7 @@ is called an induction head (Elhage et al. 2021; Olsson et al. 2022); it takes t
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from heedful.data.corpora.grammar import SPLITS, Draw, Pair, require_split
-from heedful.errors import RequestError, nearest
+from heedful.data.corpora.grammar import SPLITS, Draw, Pair
 
 SIZES = {"train": 50_000, "valid": 1_000, "test": 1_000}
 INTEGERS = 50
@@ -39,14 +38,7 @@ def reverse(split: str, seed: int = 0, task: str = "reverse") -> Iterator[Pair]:
         seed: the seed of integers and lengths.
         task: ``reverse``; ``copy``; or ``sort``, into ascending order (stable, so that the alignment is
             unique).
-
-    Raises:
-        RequestError: if there is no such split or task.
     """
-    require_split(task, split)
-    if task not in TASKS:
-        tasks = ", ".join(map(repr, TASKS))
-        raise RequestError(f"unknown task {task!r}{nearest(task, TASKS)}; expected one of {tasks}")
     return (_reordered(draw, split, task) for draw in _draws(split, seed))
 
 
@@ -71,11 +63,7 @@ def repeats(split: str, seed: int = 0, *, shortest: int, longest: int) -> Iterat
         seed: the seed of symbols and lengths.
         shortest: the minimum number of symbols of a sequence.
         longest: the maximum number; all lengths in this range are equally probable.
-
-    Raises:
-        RequestError: if there is no such split.
     """
-    require_split("repeats", split)
     return (_repeated(draw, shortest, longest) for draw in _draws(split, seed))
 
 

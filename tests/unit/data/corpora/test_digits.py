@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heedful.data.corpora import open_corpus
+from heedful.data.corpora import CORPORA, open_corpus
 from heedful.errors import RequestError
 
 
@@ -26,6 +26,10 @@ def test_every_split_has_all_classes_and_seeds_change_nothing():
         assert {row["label"] for row in rows} == set("0123456789")
 
 
-def test_another_split_is_refused():
-    with pytest.raises(RequestError, match="unknown split 'dev'"):
-        open_corpus("digits", "dev")
+@pytest.mark.parametrize("name", CORPORA)
+def test_another_split_is_refused(name):
+    splits = r"expected one of 'train', 'valid', 'test'"
+    with pytest.raises(
+        RequestError, match=rf"^{name}: unknown split 'tests' \(did you mean 'test'\?\); {splits}"
+    ):
+        open_corpus(name, "tests")

@@ -13,7 +13,6 @@ from heedful.data.corpora import open_corpus
 from heedful.data.corpora import phrasebook as module
 from heedful.data.corpora.baselines import monotone, word_by_word
 from heedful.data.corpora.phrasebook import HELD_OUT, LECTURE_SENTENCE, phrasebook
-from heedful.errors import RequestError
 
 LANGUAGES = ("ta", "de")
 SPLITS = ("train", "valid", "test")
@@ -318,10 +317,3 @@ def test_the_baselines_fail_by_a_clear_margin(language, most_by_word, most_by_ph
         scores.append(sacrebleu.corpus_bleu(hypotheses, [[p.target for p in test]], force=True).score)
     assert 1 < scores[0] < most_by_word
     assert scores[0] < scores[1] < most_by_phrase
-
-
-def test_errors_name_what_there_is():
-    with pytest.raises(RequestError, match="expected 'ta' or 'de'"):
-        phrasebook("fr", "train")
-    with pytest.raises(RequestError, match=r"'dev'.*'train', 'valid', 'test'"):
-        phrasebook("de", "dev")

@@ -8,7 +8,6 @@ import pytest
 from heedful.data.corpora import open_corpus
 from heedful.data.corpora.phrasebook import HELD_OUT
 from heedful.data.corpora.questions import COUNTS, questions
-from heedful.errors import RequestError
 
 # Change it only with the version of the package: published scores refer to this corpus.
 DIGEST = "a180a12152399052"
@@ -88,8 +87,3 @@ def test_without_an_answer_the_statement_is_not_there():
 @pytest.mark.slow
 def test_a_seed_draws_other_questions_and_the_same_ones_again():
     assert list(questions("valid", 1)) == list(questions("valid", 1)) != list(questions("valid", 0))
-
-
-def test_a_split_that_is_not_there_is_named():
-    with pytest.raises(RequestError, match="did you mean 'train'"):
-        questions("trian")

@@ -53,7 +53,7 @@ def pairs(row):
 
 def words_of(tokenizer, ids):
     """The number of each id's word, as the tokenizer tells it; a blank belongs to what comes after it."""
-    numbers = tokenizer.words(ids)
+    numbers = tokenizer.split_words(ids)[1]
     for place in reversed(range(len(ids) - 1)):
         if numbers[place] == NO_WORD:
             numbers[place] = numbers[place + 1]

@@ -1,5 +1,7 @@
 """From rows with images and masks to batches, and from images to masks."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 import torch
@@ -96,7 +98,7 @@ def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted(column):
 
 
 @pytest.mark.parametrize("unreadable", ["error", "drop"])
-def test_wrong_masks_are_errors_that_are_never_dropped(unreadable):
+def test_wrong_masks_are_errors_that_are_never_dropped(store, unreadable):
     larger = rows(np.zeros((1, 9, 6), np.uint8))
     with pytest.raises(DataError, match="m1: expected 6 x 6 pixels, the size of p0, got 6 x 9"):
         list(task(unreadable).encode(larger, DataReport()))
@@ -108,12 +110,18 @@ def test_wrong_masks_are_errors_that_are_never_dropped(unreadable):
 # Batches ---------------------------------------------------------------------------------------------------
 
 
-def store(made, masks=MASKS):
-    encoded = [each.row for each in made.encode(rows(masks), DataReport())]
-    return TokenStore.build(encoded, ["image", "mask"], n_ids=made.n_ids())
+@pytest.fixture
+def store(tmp_path):
+    numbers = count()
+
+    def store(made, masks=MASKS, images=IMAGES):
+        encoded = [each.row for each in made.encode(rows(masks, images), DataReport())]
+        return TokenStore.build(encoded, ["image", "mask"], tmp_path / str(next(numbers)), n_ids=made.n_ids())
+
+    return store
 
 
-def test_a_batch_has_the_images_and_masks_of_its_samples():
+def test_a_batch_has_the_images_and_masks_of_its_samples(store):
     made = task()
     batch = made.batches(store(made), training=True)([5, 2], epoch=0)
     assert np.array_equal(batch.masks.numpy(), MASKS[[5, 2]])
@@ -121,11 +129,10 @@ def test_a_batch_has_the_images_and_masks_of_its_samples():
     assert (batch.samples, batch.inputs.layout.lengths, batch.weights) == ((5, 2), (N_TOKENS,) * 2, None)
 
 
-def test_training_changes_images_with_their_masks_and_validation_does_not():
+def test_training_changes_images_with_their_masks_and_validation_does_not(store):
     made = task(augmentation={"flip": True, "erase": 1.0})
     painted = [LazyImage(60 * np.minimum(mask, 3) + 20, "p") for mask in MASKS]
-    encoded = [each.row for each in made.encode(rows(images=painted), DataReport())]
-    data = TokenStore.build(encoded, ["image", "mask"], n_ids=made.n_ids())
+    data = store(made, images=painted)
     batch = made.batches(data, training=True)(range(7), epoch=3)
     assert not np.array_equal(batch.masks.numpy(), MASKS)
     for k in range(3):
@@ -136,7 +143,7 @@ def test_training_changes_images_with_their_masks_and_validation_does_not():
     assert np.array_equal(still.masks.numpy(), MASKS)
 
 
-def test_weights_of_classes_are_those_of_all_training_pixels():
+def test_weights_of_classes_are_those_of_all_training_pixels(store):
     made = task(objective={"class_weights": "balanced"})
     batch = made.batches(store(made), training=True)(range(7), epoch=0)
     scored = MASKS[MASKS != UNSCORED]
@@ -150,7 +157,7 @@ def test_weights_of_classes_are_those_of_all_training_pixels():
         wrong.batches(store(wrong), training=True)
 
 
-def test_labels_without_a_pixel_are_noted():
+def test_labels_without_a_pixel_are_noted(store):
     made = task()
     masks = np.where(MASKS == 1, 0, MASKS).astype(np.uint8)
     found = [made.data_notes(PreparedData(made, store(made, m), store(made), [])) for m in (MASKS, masks)]
