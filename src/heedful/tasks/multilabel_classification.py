@@ -119,6 +119,7 @@ class MultilabelRecipe(ClassificationRecipe):
     task: MultilabelConfig
     objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
 
+    class_column: ClassVar[str | None] = None  # a row may have several labels
     scored_metrics: ClassVar[frozenset[str]] = frozenset({"micro-f1", "macro-f1", "exact-match"})
 
 
