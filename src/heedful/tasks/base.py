@@ -77,8 +77,8 @@ class Task(ABC):
     | for | methods |
     |---|---|
     | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
-    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise` |
-    | | `training_data`, `validator`; `tune` |
+    | | `check_data`, `data_notes`, `training_data` |
+    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`, `validator`; `tune` |
     | prediction | `load`, `build_model`, `load_tuned`; `predictor`, which calls `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
     | explanation | the same; `model_input` |
@@ -162,6 +162,13 @@ class Task(ABC):
     def keeps_rows(self) -> bool:
         """Whether validations also read the text of their rows, as `PreparedData.valid_rows`."""
         return self.recipe.training.metric in self.recipe.scored_metrics
+
+    def check_data(self, data: "PreparedData") -> None:  # noqa: B027 (most have nothing to check)
+        """Check that the recipe suits the labels and the validation rows, before the model is built.
+
+        Raises:
+            RequestError: it does not.
+        """
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:
         """Return what the user should know about the data; logged before the first update."""

@@ -255,12 +255,13 @@ class MultilabelClassification(Classification):
             return self.tuned or given_thresholds(DEFAULT, self.processor.labels)
         return given_thresholds(setting, self.processor.labels)
 
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in word vectors, and log the labels, and their thresholds if the recipe has several.
+    def check_data(self, data: PreparedData) -> None:
+        """Check that the recipe has no threshold for an unknown label."""
+        if isinstance(setting := self.recipe.task.threshold, Mapping):
+            given_thresholds(setting, self.processor.labels)
 
-        Raises:
-            RequestError: the recipe has a threshold for an unknown label.
-        """
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Fill in word vectors, and log the labels, and their thresholds if the recipe has several."""
         super().initialise(model, log)
         if isinstance(self.recipe.task.threshold, Mapping):
             log(f"thresholds: {shown(self.thresholds)}")

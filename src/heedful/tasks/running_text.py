@@ -15,6 +15,7 @@ from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.prediction import Progress
 from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.text.parts import encode_long, split_text
 
@@ -103,3 +104,19 @@ class RunningTextTask(Task):
         if not report.columns[TEXT].tokens:
             raise DataError(f"{split}: no text to score; check that the data set is not empty")
         return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces]), report
+
+
+def rows_in_proportion(progress: Progress, n_rows: int, n_steps: int) -> Progress:
+    """Return a function of steps just done, which reports as large a share of the rows.
+
+    Windows of running text begin and end within rows, so there is no row for a window.
+    """
+    n_done = 0
+
+    def report(n: int) -> None:
+        nonlocal n_done
+        before, after = (n_rows * steps // n_steps for steps in (n_done, n_done + n))
+        n_done += n
+        progress(after - before)
+
+    return report

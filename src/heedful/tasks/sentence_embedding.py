@@ -28,7 +28,7 @@ from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row, UserTable, reads_first, user_table
 from heedful.data.store import TokenStore
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.objectives.contrastive import CONTRAST, unit_vectors
@@ -314,6 +314,14 @@ class SentenceEmbedding(TextTask):
     def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
         """Return no head: the pooled vector is the embedding."""
         return {}
+
+    def check_data(self, data: PreparedData) -> None:
+        """Check that validation rows are pairs, if scores of pairs are measured on them."""
+        if any(PAIR not in row for row in data.valid_rows):
+            raise RequestError(
+                f"training.metric={self.recipe.training.metric} requires the column {PAIR!r} in data.valid; "
+                "add it, or set training.metric=loss and training.direction=lower"
+            )
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
         """Note that there are few negatives, if micro-batches are small."""

@@ -1,8 +1,9 @@
 """Tasks that generate one text for one source: batches, validation, references, likelihood."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from heedful.data.sources import Row
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
-from heedful.errors import RequestError
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.nn import layout
 from heedful.recipes import schema
@@ -175,8 +176,8 @@ class Seq2SeqTask(Task, TextScoring):
         """Return what changes training batches in every epoch, for `batches`; None: nothing."""
         return None
 
-    def validation_rows(self, data: PreparedData) -> list[Row]:
-        """Return the rows that `validator` decodes and scores."""
+    def validation_rows(self, data: PreparedData) -> Iterable[Row]:
+        """Return the rows of which `validator` decodes and scores the first."""
         return data.valid_rows
 
     @property
@@ -236,7 +237,7 @@ class Seq2SeqTask(Task, TextScoring):
         validate_likelihood, settings = super().validator(data, module), self.recipe.validation
         if settings.decode == 0:
             return validate_likelihood
-        rows = self.validation_rows(data)[: settings.decode]
+        rows = list(islice(self.validation_rows(data), settings.decode))
         source, target = self.sides
 
         def validate(model: nn.Module) -> Mapping[str, float]:
@@ -245,6 +246,8 @@ class Seq2SeqTask(Task, TextScoring):
             predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
             predictions = predictor.predict([row[source] for row in rows])
             pairs = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
+            if predictions and not pairs:
+                raise DataError(f"data.valid: {predictions[0].error}")
             texts, references = [text for text, _ in pairs], [reference for _, reference in pairs]
             return {**metrics, **self.quick_scores(texts, references)}
 
@@ -346,8 +349,9 @@ REFERENCES = "references"
 
 
 def references_of(row: Row, column: str) -> list[str]:
-    """Return the list of references of a row, or its one text in ``column``."""
-    return row.get(REFERENCES) or [row[column]]
+    """Return the references of a row, a list or one text; if it has none, its text in ``column``."""
+    references = row.get(REFERENCES) or [row[column]]
+    return [references] if isinstance(references, str) else references
 
 
 def reference_record(references: Sequence[str]) -> JsonObject:

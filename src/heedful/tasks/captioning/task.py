@@ -253,10 +253,18 @@ class Captioning(Seq2SeqTask):
         """Return the augmentation of the recipe; each caption of an image gets its own."""
         return image_augmenter(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
 
-    def validation_rows(self, data: PreparedData) -> list[Row]:
-        """Return each image once, with all of its captions."""
-        images = group_by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
-        return [row.row for row in images if row.row[CAPTION]]
+    def validation_rows(self, data: PreparedData) -> Iterator[Row]:
+        """Yield each image that can be read once, with all of its captions."""
+        for row, _ in group_by_image(LocatedRow(row, Location("")) for row in data.valid_rows):
+            if row[CAPTION] and self._is_readable(row[IMAGE]):
+                yield row
+
+    def _is_readable(self, image: LazyImage) -> bool:
+        try:
+            self.recipe.reader.pixels(image)
+        except DataError:
+            return False
+        return True
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise, with captions that differ by a token or two in length."""

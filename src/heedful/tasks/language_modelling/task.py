@@ -52,7 +52,7 @@ from heedful.tasks.prediction import (
     TaskInput,
     as_text,
 )
-from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask, rows_in_proportion
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.specials import SPECIALS
@@ -257,9 +257,8 @@ class LanguageModelling(RunningTextTask, TextScoring):
         answer = predict(max_new_tokens=min(limits.max_new_tokens, remaining))
         ids = [*prompt, *answer.ids]
         if len(answer.log_probs) > len(answer.ids):
-            if not Stops(tokenizer, tuple(limits.stop)).reached(
-                list(answer.ids), is_continuation=bool(prompt)
-            ):
+            stops, has_prompt = Stops(tokenizer, tuple(limits.stop)), prompt != [SPECIALS.end]
+            if not stops.reached(answer.ids, is_continuation=has_prompt):
                 ids.append(SPECIALS.end)
         elif remaining < limits.max_new_tokens:
             answer = replace(answer, note=f"cut after {remaining} tokens, the rest of the model's context")
@@ -275,7 +274,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         tokenizer, context = self.processor.text, self.recipe.model.context
         assert options.target is not None
         ids = tokenizer.encode(text + options.target)
-        if not text:
+        if prompt == [SPECIALS.end]:  # of a text without tokens
             ids = [*prompt, *ids]
         pairs = zip(prompt, ids, strict=False)
         n_shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(ids)))
@@ -328,9 +327,11 @@ class LanguageModelling(RunningTextTask, TextScoring):
         texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
         text_sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
         scores: list[Score] = []
-        for step in sorted({context, stride}, reverse=True):
+        steps = sorted({context, stride}, reverse=True)
+        progress = rows_in_proportion(options.progress, len(documents), len(ids) * len(steps))
+        for step in steps:
             with count_expert_loads(model) as loads:
-                log_probs = score_stream(model, ids, context, step)
+                log_probs = score_stream(model, ids, context, step, progress)
             likelihood = Likelihood(-float(log_probs.sum()), len(ids), *text_sizes)
             signature = f"context:{context}|stride:{step}"
             scores += likelihood.scores(self.processor.fingerprint[:12], signature).values()
@@ -363,14 +364,29 @@ def _documents(
 
 
 @torch.inference_mode()
-def score_stream(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
-    """Return the log-probability of each token of a stream, ``[tokens]`` (`heedful.data.windows.spans`)."""
+def score_stream(
+    model: Model,
+    ids: NDArray[np.int64],
+    context: int,
+    stride: int,
+    progress: Progress = lambda n: None,
+) -> NDArray[np.float64]:
+    """Return the log-probability of each token of a stream, ``[tokens]``.
+
+    Args:
+        model: a language model.
+        ids: the stream.
+        context: the most tokens that the model reads.
+        stride: how far windows move on (`heedful.data.windows.spans`).
+        progress: called with the number of tokens just scored.
+    """
     device = next(model.parameters()).device
     scores = np.zeros(len(ids))
     for batch, group in window_batches(ids, len(ids), context, stride, TOKENS):
         for span, target_scores in zip(group, score_targets(model, batch.to(device)), strict=True):
             log_probs = target_scores.log_probs[span.scored - span.begin :]
             scores[span.scored : span.end] = log_probs.double().cpu().numpy()
+        progress(sum(span.end - span.scored for span in group))
     return scores
 
 

@@ -69,7 +69,7 @@ from heedful.tasks.prediction import (
     TaskPredictor,
     as_text,
 )
-from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask, rows_in_proportion
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.sentences import SentenceSigns
@@ -316,13 +316,14 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         """
         ids, report = self.stream(split, islice(rows, options.limit))
         batches = masked_batches(self.recipe, self.processor, ids, seed=0)
-        counts = self._counts(model, batches, options)
+        progress = rows_in_proportion(options.progress, report.rows, len(batches.lengths))
+        counts = self._counts(model, batches, progress)
         if not counts["tokens"]:
             raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
         notes = counted_notes(self.processor.text, "", report.columns[TEXT])
         return Evaluation(split, self._scores(counts, batches), notes=notes)
 
-    def _counts(self, model: Model, batches: MaskedBatches, options: EvaluationOptions) -> dict[str, float]:
+    def _counts(self, model: Model, batches: MaskedBatches, progress: Progress) -> dict[str, float]:
         """Return sums over all batches: tokens and pairs, correct predictions, and nats."""
         counts: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}
@@ -342,7 +343,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
                 logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
                 counts["next right"] += int((logits.argmax(-1) == batch.classes).sum())
                 counts["pairs"] += len(batch.classes)
-            options.progress(len(samples))
+            progress(len(samples))
         return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **counts, **nats}
 
     def _scores(self, counts: JsonMapping, batches: MaskedBatches) -> list[Score]:

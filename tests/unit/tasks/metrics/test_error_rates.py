@@ -57,6 +57,9 @@ def test_case_is_ignored_on_request_and_the_nearest_reference_counts():
 def test_refusals_name_the_column():
     with pytest.raises(RequestError, match=r"column=target is not in the data, which have \['caption'\]"):
         CharacterErrorRate()([{"caption": "a"}], [Prediction("a")])
+    rows = [{"references": ["a"]}, {"references": []}]
+    with pytest.raises(RequestError, match="row 2 has no reference in column=references"):
+        CharacterErrorRate("references")(rows, [Prediction("a"), Prediction("b")])
     with pytest.raises(RequestError, match="all references in column=target are empty"):
         CharacterErrorRate()([{"target": ""}], [Prediction("a")])
 
