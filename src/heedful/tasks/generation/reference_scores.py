@@ -154,7 +154,7 @@ def _total_scores(likelihoods: Sequence[Likelihood], fingerprint: str, prefix: s
     """Return the scores of the total likelihood, with a prefix before their names."""
     if not likelihoods:
         return []
-    scores = reduce(add, likelihoods).scores(fingerprint[:12]).values()
+    scores = reduce(add, likelihoods).scores(fingerprint[:12])
     return [
         replace(score, name=f"{prefix}{score.name}", counts={**score.counts, "sentences": len(likelihoods)})
         for score in scores

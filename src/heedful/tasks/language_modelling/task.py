@@ -334,7 +334,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
                 log_probs = score_stream(model, ids, context, step, progress)
             likelihood = Likelihood(-float(log_probs.sum()), len(ids), *text_sizes)
             signature = f"context:{context}|stride:{step}"
-            scores += likelihood.scores(self.processor.fingerprint[:12], signature).values()
+            scores += likelihood.scores(self.processor.fingerprint[:12], signature)
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
