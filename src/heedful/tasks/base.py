@@ -3,7 +3,7 @@
     recipe -> task -> fit_processor(rows) -> processor               tokenizers, labels
                    -> encode(rows) -> ids                            `heedful.runs.prepare`
                    -> build_model, objective, training_data -> loss  `heedful.runs.train`
-                   -> predictor(model) -> predictions                `heedful.runs.run`
+                   -> predictor(inference) -> predictions            `heedful.runs.run`
                    -> evaluate(model, rows) -> scores                `heedful.runs.evaluate`
 
 One file defines a task: its configuration, its recipe, its processor and the subclass of `Task`. A line in
@@ -26,7 +26,6 @@ from heedful.data.plan import BalancedSampling, in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Location, Row, SourceConfig
 from heedful.data.store import TokenStore
-from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -272,7 +271,7 @@ class Task(ABC):
             RequestError: the metric of the training is not among the scores of these rows.
         """
         located_rows, _ = self.rows_to_score((LocatedRow(row, Location("data.valid")) for row in rows), None)
-        predictor = self.predictor(model, None, Inference(model))
+        predictor = self.predictor(Inference(model))
         predictions = predictor.predict([self.columns.input_of(row.row) for row in located_rows])
         predicted = [(row, p) for row, p in zip(located_rows, predictions, strict=True) if not p.error]
         scores, _ = self.metrics(model, [row for row, _ in predicted], [p for _, p in predicted])
@@ -311,22 +310,14 @@ class Task(ABC):
 
     # Prediction and explanation ----------------------------------------------------------------------------
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Predictor:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Predictor:
         """Return the predictor of a model, which maps inputs to predictions; called by every prediction.
 
         Tasks that generate text override it; the others override `predict`.
 
         Args:
-            model: a trained model.
-            decoding: decoding settings, for tasks that generate text; by default those of the recipe.
-            inference: prepares the model for decoding (precision, native engine).
-            options: other options.
+            inference: a trained model, prepared for decoding (precision, native engine).
+            options: decoding and other options.
         """
         model = inference.ready().eval()
         return TaskPredictor(self.recipe.task.kind, partial(self.predict, model, options=options), options)

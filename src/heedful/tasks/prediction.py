@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from heedful.data.images import LazyImage
+    from heedful.decoding.config import DecodingConfig
 
 _INTERNAL = {"ids", "cut", "distribution"}
 """Fields that are not part of JSON."""
@@ -31,7 +32,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Options of a prediction, except the decoding. A task reads those that it supports (`TaskInfo.options`).
+    """Options of a prediction. A task reads those that it supports (`TaskInfo.options`).
 
     Args:
         n_best: number of answers to an input, of tasks that have several without a search; None: one.
@@ -39,6 +40,7 @@ class PredictOptions:
         stop: texts at which a completion ends; None: as the recipe says.
         prefix: text before every prompt of a language model; None: no text.
         gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
+        decoding: of tasks that generate text; None: as the recipe says.
         alignment: whether to return the attention over the source too, of models that have a source.
         progress: called with the number of inputs just done.
     """
@@ -48,6 +50,7 @@ class PredictOptions:
     stop: Sequence[str] | None = None
     prefix: str | None = None
     gap: str | None = None
+    decoding: "DecodingConfig | None" = None
     alignment: bool = False
     progress: Progress = lambda n: None
 

@@ -39,7 +39,7 @@ from heedful.tasks.model_input import (
     running_text_input,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, PredictOptions
 from heedful.tasks.task_info import Columns
 from heedful.tasks.text_scoring import TextScoring
 from heedful.text.merge_dropout import MergeDropout
@@ -243,7 +243,8 @@ class Seq2SeqTask(Task, TextScoring):
         def validate(model: nn.Module) -> Mapping[str, float]:
             assert isinstance(model, Model)
             metrics = dict(validate_likelihood(model))
-            predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
+            options = PredictOptions(decoding=settings.decoding or GreedyConfig())
+            predictor = self.predictor(Inference(model), options)
             predictions = predictor.predict([row[source] for row in rows])
             pairs = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
             if predictions and not pairs:

@@ -19,7 +19,7 @@ from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import FilesSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.text import TEXT
-from heedful.decoding.config import DecodingConfig, GreedyConfig
+from heedful.decoding.config import GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -389,19 +389,13 @@ class Translation(Seq2SeqTask):
         sources = synthetic_ids(draw, sizes[-1 if self.recipe.is_one_text else 0], n, source_length - 1)
         return self.recipe.sequence_format.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Translator:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Translator:
         """Return a `Translator`."""
         recipe = self.recipe
         return Translator(
-            model,
+            inference.model,
             self.processor,
-            decoding or recipe.decoding,
+            options.decoding or recipe.decoding,
             recipe.sequence_format,
             options,
             max_source=recipe.max_source,

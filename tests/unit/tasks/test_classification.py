@@ -135,7 +135,7 @@ def test_pairs_are_read_with_their_segments(pairs, processor):
 def test_there_is_no_alignment(task, processor):
     made = model(processor)
     with pytest.raises(RequestError, match="alignment"):
-        task.predictor(made, None, Inference(made), PredictOptions(alignment=True)).predict(["one"])
+        task.predictor(Inference(made), PredictOptions(alignment=True)).predict(["one"])
 
 
 def test_no_input_no_output(task, processor):

@@ -81,4 +81,4 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
     (pair,) = PAIRS.predict(model, [("one", "two")])
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="alignment"):
-        TASK.predictor(model, None, Inference(model), PredictOptions(alignment=True)).predict(["one"])
+        TASK.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])

@@ -166,8 +166,8 @@ def test_words_of_a_list_may_hold_blanks_or_nothing(task, model):
 
 
 def test_no_input_no_output_and_no_alignment(task, model):
-    tagger = task.predictor(model, None, Inference(model))
+    tagger = task.predictor(Inference(model))
     assert tagger.predict([]) == []
-    tagger = task.predictor(model, None, Inference(model), PredictOptions(alignment=True))
+    tagger = task.predictor(Inference(model), PredictOptions(alignment=True))
     with pytest.raises(RequestError, match="alignment"):
         tagger.predict(["one"])

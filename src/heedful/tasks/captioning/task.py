@@ -21,7 +21,6 @@ from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
 from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row, UserTable, user_table
 from heedful.data.store import Ids
-from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -273,17 +272,15 @@ class Captioning(Seq2SeqTask):
         captions = synthetic_ids(draw, sizes[-1], n, length - 1)  # a start token is added
         return self.recipe.sequence_format.collate(list(images), captions)
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Captioner:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Captioner:
         """Return a `Captioner`."""
-        sequence_format, decoding = self.recipe.sequence_format, decoding or self.recipe.decoding
         return Captioner(
-            model, self.processor.caption, decoding, sequence_format, options, inference=inference
+            inference.model,
+            self.processor.caption,
+            options.decoding or self.recipe.decoding,
+            self.recipe.sequence_format,
+            options,
+            inference=inference,
         )
 
     def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:

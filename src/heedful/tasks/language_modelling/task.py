@@ -198,18 +198,12 @@ class LanguageModelling(RunningTextTask, TextScoring):
         size = (n, self.recipe.model.context + 1)
         return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Completer:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Completer:
         """Return a `Completer`; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
-            model,
+            inference.model,
             self.processor.text,
-            decoding or self.recipe.decoding,
+            options.decoding or self.recipe.decoding,
             context=self.recipe.model.context,
             options=options,
             limits=self.recipe.completion.limits,

@@ -23,7 +23,6 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.data.text import TEXT
-from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -241,13 +240,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         batches = MaskedBatches(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return batches(range(n), 0)
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> TaskPredictor:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> TaskPredictor:
         """Return a predictor that fills masks; the `MaskFiller` is made once, not in every call."""
         filler = self._filler(inference.ready().eval(), options)
         return TaskPredictor(self.recipe.task.kind, filler.predict, options)

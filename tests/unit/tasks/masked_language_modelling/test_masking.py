@@ -453,14 +453,14 @@ def test_a_predictor_is_made_once_and_refuses_at_that_time(processor, monkeypatc
     init = MaskFiller.__init__
     monkeypatch.setattr(MaskFiller, "__init__", lambda *a, **k: made.append(1) or init(*a, **k))
     options = PredictOptions(n_best=2)
-    predictor = task.predictor(model, None, Inference(model), options)
+    predictor = task.predictor(Inference(model), options)
     found = [predictor.predict([text]) for text in ("one [MASK]", "two [MASK]")]
     assert len(made) == 1
     assert found == [task.predict(model, [text], options) for text in ("one [MASK]", "two [MASK]")]
     with pytest.raises(RequestError, match="alignment"):
-        task.predictor(model, None, Inference(model), PredictOptions(alignment=True)).predict(["one"])
+        task.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])
     with pytest.raises(RequestError, match="empty"):
-        task.predictor(model, None, Inference(model), PredictOptions(gap=""))
+        task.predictor(Inference(model), PredictOptions(gap=""))
 
 
 def test_a_long_text_is_cut_and_says_so(processor):

@@ -183,7 +183,7 @@ def test_predictions_are_the_most_probable_classes_whatever_the_batch(decoder, b
 def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
     made = task()
     built = model(made)
-    predictor = made.predictor(built, None, Inference(built))
+    predictor = made.predictor(Inference(built))
     whole = predictor.predict(IMAGES[:2])
     first, broken, missing, second = predictor.predict(
         [IMAGES[0], BROKEN, str(tmp_path / "none.png"), IMAGES[1]]
