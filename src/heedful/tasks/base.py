@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -38,11 +38,10 @@ from heedful.tasks.evaluation import (
     Evaluation,
     EvaluationOptions,
     Predict,
+    PredictedRows,
     custom_scores,
-    cut_notes,
     mean_terms,
     micro_batch_tokens,
-    readable_rows,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
@@ -268,13 +267,14 @@ class Task(ABC):
         """Predict the validation rows, and return the scores that `Recipe.scored_metrics` names.
 
         Raises:
+            DataError: no input can be read.
             RequestError: the metric of the training is not among the scores of these rows.
         """
         located_rows, _ = self.rows_to_score((LocatedRow(row, Location("data.valid")) for row in rows), None)
         predictor = self.predictor(Inference(model))
         predictions = predictor.predict([self.columns.input_of(row.row) for row in located_rows])
-        predicted = [(row, p) for row, p in zip(located_rows, predictions, strict=True) if not p.error]
-        scores, _ = self.metrics(model, [row for row, _ in predicted], [p for _, p in predicted])
+        predicted = PredictedRows.readable("data.valid", located_rows, predictions, {}, drop=True)
+        scores, _ = self.metrics(model, predicted)
         names = self.recipe.scored_metrics
         values = {name: score.value for score in scores if (name := score.metric) in names}
         if self.recipe.training.metric not in values:
@@ -406,13 +406,12 @@ class Task(ABC):
             raise DataError(f"{split}: no rows to score; check that the data set is not empty")
         self.check_rows(selected)
         predictions = predict([self.columns.input_of(row.row) for row in selected])
-        readable = readable_rows(split, selected, predictions, dropped, drop=self.drops_unreadable)
-        scores, notes = self.metrics(model, readable.rows, readable.predictions)
-        scores += custom_scores(self.recipe.evaluation, readable.rows, readable.predictions)
-        scores = [replace(score, counts={**score.counts, **readable.counts}) for score in scores]
-        notes = [*readable.notes, *cut_notes(readable.rows, readable.predictions), *notes]
+        predicted = PredictedRows.readable(split, selected, predictions, dropped, drop=self.drops_unreadable)
+        scores, notes = self.metrics(model, predicted)
+        scores += custom_scores(self.recipe.evaluation, predicted)
+        scores = [replace(score, counts={**score.counts, **predicted.counts}) for score in scores]
         return Evaluation(
-            split, scores, notes=notes, records=lambda: self.records(readable.rows, readable.predictions)
+            split, scores, notes=[*predicted.notes, *notes], records=lambda: self.records(predicted)
         )
 
     def rows_to_score(
@@ -434,18 +433,14 @@ class Task(ABC):
         """Whether `evaluate` drops inputs that cannot be read, instead of raising an error."""
         return False
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Any]) -> tuple[list[Score], list[str]]:
         """Return the scores of predictions, and notes about the data.
 
         A task that is not evaluated by comparing predictions with answers overrides `evaluate` instead.
         """
         raise NotImplementedError
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
         """Yield a record for each row: input, answer, prediction, and its scores. By default none."""
         return iter(())
 

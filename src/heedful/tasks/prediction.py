@@ -146,6 +146,9 @@ class Prediction:
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}
 
 
+PredictionT = TypeVar("PredictionT", bound=Prediction)
+
+
 class Predictor(Protocol):
     """Maps inputs to predictions: one for each, in the same order. It is made with its `PredictOptions`."""
 
@@ -209,13 +212,3 @@ def as_texts(task_input: TaskInput) -> tuple[str, ...]:
     if not isinstance(task_input, Sequence) or isinstance(task_input, bytes):
         raise TypeError(f"expected a text or several, got {type_name(task_input)}")
     return tuple(task_input)
-
-
-PredictionT = TypeVar("PredictionT", bound=Prediction)
-
-
-def as_type(prediction_class: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
-    """Return predictions with their type narrowed; each must be of this class."""
-    typed = [prediction for prediction in predictions if isinstance(prediction, prediction_class)]
-    assert len(typed) == len(predictions)
-    return typed

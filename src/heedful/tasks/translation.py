@@ -33,6 +33,7 @@ from heedful.recipes import schema
 from heedful.tasks import seq2seq
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.embedding import EmbeddingInputs
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
@@ -441,22 +442,20 @@ class Translation(Seq2SeqTask):
         """Check that the package that BLEU of some languages needs is installed."""
         check_language(self.recipe.evaluation.language)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """Return BLEU, chrF and TER of the translations; perplexity of the references, teacher forced.
 
         A run that generates lower case is scored case-insensitively; the signatures say so.
         """
         language, moses = self.recipe.evaluation.language, self.recipe.evaluation.tokenised_bleu
-        texts, references = [p.text for p in predictions], [row.row[TARGET] for row in rows]
+        texts, references = predicted.texts, [row.row[TARGET] for row in predicted.rows]
         scores = [
             *translation_scores(texts, references, language=language, lowercase=self.lowercase).values()
         ]
         if moses is not None:
             preparation = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
             scores.append(tokenised_bleu(texts, references, preparation=preparation))
-        likelihoods, notes = self.likelihood(model, rows)
+        likelihoods, notes = self.likelihood(model, predicted.rows)
         return [*scores, *likelihoods], [*reference_notes(references, language), *notes]
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
@@ -474,13 +473,10 @@ class Translation(Seq2SeqTask):
         notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
         return scores, notes + unknown_notes(TARGET, references, predicted=True)
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield source, reference and translation of each row, with its scores."""
-        language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in rows]
-        texts = [p.text for p in predictions]
-        row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
+        language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in predicted.rows]
+        row_scores = sentence_scores(predicted.texts, references, language=language, lowercase=self.lowercase)
+        for (row, prediction), scores in zip(predicted, row_scores, strict=True):
             pair = {"source": row.row[SOURCE], "reference": row.row[TARGET]}
             yield {**pair, **prediction.to_dict(), "scores": scores}

@@ -30,6 +30,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.embedding import EmbeddingInputs
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.target_scores import score_captions
@@ -338,20 +339,18 @@ class Captioning(Seq2SeqTask):
         """Whether the recipe drops images that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """BLEU, chrF, TER and exact matches against all captions of an image; perplexity of the captions.
 
         A run that generates lower case is scored case-insensitively; the signatures say so.
         """
         language, lowercase = self.recipe.evaluation.language, self.lowercase
-        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        texts, references = predicted.texts, [row.row[CAPTION] for row in predicted.rows]
         scores = [
             *translation_scores(texts, references, language=language, lowercase=lowercase).values(),
             exact_match(texts, references, lowercase=lowercase),
         ]
-        images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
+        images = [row.row[IMAGE] for row in predicted.rows for _ in row.row[CAPTION]]
         captions = EncodedTexts.encode(
             self.processor.caption, [text for row_captions in references for text in row_captions]
         )
@@ -370,14 +369,12 @@ class Captioning(Seq2SeqTask):
         likelihoods = reference_likelihood(model, sequence_format, get_sources, captions)
         return likelihoods + self.forcing_gap(model, get_sources, captions)
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield image, captions and prediction of each image, with its scores."""
-        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        texts, references = predicted.texts, [row.row[CAPTION] for row in predicted.rows]
         language = self.recipe.evaluation.language
         row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
+        for (row, prediction), scores in zip(predicted, row_scores, strict=True):
             record = {IMAGE: str(row.row[IMAGE]), **reference_record(row.row[CAPTION])}
             yield {**record, **prediction.to_dict(), "scores": scores}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.recipes.schema import EvaluationConfig
-from heedful.tasks.evaluation import custom_scores
+from heedful.tasks.evaluation import PredictedRows, custom_scores
 from heedful.tasks.metrics.error_rates import CharacterErrorRate, edit_distance
 from heedful.tasks.prediction import Prediction
 
@@ -68,7 +68,7 @@ def test_a_recipe_names_it_with_its_settings():
     kind = "heedful.tasks.metrics.error_rates:CharacterErrorRate"
     config = EvaluationConfig.model_validate({"metrics": [{"kind": kind, "lowercase": True}]})
     rows = [LocatedRow({"target": "AB"}, Location("test", 1))]
-    (score,) = custom_scores(config, rows, [Prediction("ab")])
+    (score,) = custom_scores(config, PredictedRows(rows, [Prediction("ab")], {}))
     assert (score.name, score.value) == ("CER", 0.0)
     with pytest.raises(ValueError, match="not named as a plugin"):
         EvaluationConfig.model_validate({"metrics": ["heedful.runs.train:train_run"]})
