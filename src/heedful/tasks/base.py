@@ -24,7 +24,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.plan import BalancedSampling, in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
-from heedful.data.sources import LocatedRow, Location, Row, SourceConfig
+from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
@@ -263,14 +263,14 @@ class Task(ABC):
 
         return validate
 
-    def validation_scores(self, model: Model, rows: Sequence[Row]) -> dict[str, float]:
+    def validation_scores(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> dict[str, float]:
         """Predict the validation rows, and return the scores that `Recipe.scored_metrics` names.
 
         Raises:
             DataError: no input can be read.
             RequestError: the metric of the training is not among the scores of these rows.
         """
-        located_rows, _ = self.rows_to_score((LocatedRow(row, Location("data.valid")) for row in rows), None)
+        located_rows, _ = self.rows_to_score(iter(rows), None)
         predictor = self.predictor(Inference(model))
         predictions = predictor.predict([self.columns.input_of(row.row) for row in located_rows])
         predicted = PredictedRows.readable("data.valid", located_rows, predictions, {}, drop=True)
@@ -472,5 +472,5 @@ class PreparedData:
     task: Task
     train: TokenStore
     valid: TokenStore
-    valid_rows: list[Row]
+    valid_rows: list[LocatedRow[Row]]
     longest: Longest | None = None

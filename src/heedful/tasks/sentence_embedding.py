@@ -316,7 +316,7 @@ class SentenceEmbedding(TextTask):
 
     def check_data(self, data: PreparedData) -> None:
         """Check that validation rows are pairs, if scores of pairs are measured on them."""
-        if any(PAIR not in row for row in data.valid_rows):
+        if any(PAIR not in row.row for row in data.valid_rows):
             raise RequestError(
                 f"training.metric={self.recipe.training.metric} requires the column {PAIR!r} in data.valid; "
                 "add it, or set training.metric=loss and training.direction=lower"

@@ -13,16 +13,16 @@ from torch import nn
 from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
-from heedful.data.sources import Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
-from heedful.errors import DataError, RequestError
+from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.nn import layout
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
-from heedful.tasks.evaluation import perplexity
+from heedful.tasks.evaluation import PredictedRows, perplexity
 from heedful.tasks.generation.reference_scores import GetSources, reference_forcing_gap
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
@@ -176,7 +176,7 @@ class Seq2SeqTask(Task, TextScoring):
         """Return what changes training batches in every epoch, for `batches`; None: nothing."""
         return None
 
-    def validation_rows(self, data: PreparedData) -> Iterable[Row]:
+    def validation_rows(self, data: PreparedData) -> Iterable[LocatedRow[Row]]:
         """Return the rows of which `validator` decodes and scores the first."""
         return data.valid_rows
 
@@ -198,7 +198,7 @@ class Seq2SeqTask(Task, TextScoring):
         """Return notes on data that make BLEU at validations wrong or not comparable."""
         if not self.keeps_rows:
             return []
-        references = (text for row in data.valid_rows for text in references_of(row, self.sides[1]))
+        references = (text for row in data.valid_rows for text in references_of(row.row, self.sides[1]))
         return [
             f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
         ]
@@ -245,12 +245,10 @@ class Seq2SeqTask(Task, TextScoring):
             metrics = dict(validate_likelihood(model))
             options = PredictOptions(decoding=settings.decoding or GreedyConfig())
             predictor = self.predictor(Inference(model), options)
-            predictions = predictor.predict([row[source] for row in rows])
-            pairs = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
-            if predictions and not pairs:
-                raise DataError(f"data.valid: {predictions[0].error}")
-            texts, references = [text for text, _ in pairs], [reference for _, reference in pairs]
-            return {**metrics, **self.quick_scores(texts, references)}
+            predictions = predictor.predict([row.row[source] for row in rows])
+            predicted = PredictedRows.readable("data.valid", rows, predictions, {}, drop=True)
+            references = [row.row[target] for row in predicted.rows]
+            return {**metrics, **self.quick_scores(predicted.texts, references)}
 
         return validate
 

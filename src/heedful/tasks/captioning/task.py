@@ -19,7 +19,7 @@ from heedful.data.batch import Batch
 from heedful.data.folders import CAPTION
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
-from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row, UserTable, user_table
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.store import Ids
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
@@ -253,10 +253,10 @@ class Captioning(Seq2SeqTask):
         """Return the augmentation of the recipe; each caption of an image gets its own."""
         return image_augmenter(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
 
-    def validation_rows(self, data: PreparedData) -> Iterator[Row]:
+    def validation_rows(self, data: PreparedData) -> Iterator[LocatedRow[Row]]:
         """Yield each image that can be read once, with all of its captions."""
-        for row, _ in group_by_image(LocatedRow(row, Location("")) for row in data.valid_rows):
-            if row[CAPTION] and self._is_readable(row[IMAGE]):
+        for row in group_by_image(data.valid_rows):
+            if row.row[CAPTION] and self._is_readable(row.row[IMAGE]):
                 yield row
 
     def _is_readable(self, image: LazyImage) -> bool:
