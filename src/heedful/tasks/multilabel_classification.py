@@ -23,7 +23,6 @@ from heedful.data.batch import Batch
 from heedful.data.plan import in_order
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
-from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
 from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
@@ -37,7 +36,14 @@ from heedful.tasks.classification import (
     LabelProcessor,
 )
 from heedful.tasks.evaluation import Batches, PredictedRows, micro_batch_tokens
-from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, first_labels, label_index
+from heedful.tasks.inputs.labels import (
+    LABEL,
+    UnknownLabels,
+    check_known,
+    collect_labels,
+    first_labels,
+    label_index,
+)
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
@@ -223,11 +229,7 @@ class MultilabelClassification(Classification):
         explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
         if options.target is not None:
             explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
-        for label in explained:
-            if label not in labels:
-                raise RequestError(
-                    f"unknown label {label!r}{nearest(label, labels)}; expected some of {', '.join(labels)}"
-                )
+            check_known(explained, labels)
         indices = [labels.index(label) for label in explained]
         heads, layout = model.heads, batch.inputs.layout
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data.sources import LocatedRow, Location, Row
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, RequestError, nearest
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
@@ -113,6 +113,25 @@ def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) 
             f"{nearest(label, labels)}; expected one of {first_labels(labels)}"
         )
     return indices[label]
+
+
+def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> None:
+    """Check that labels given by a user are labels of the training data.
+
+    Args:
+        labels: those given.
+        known: the labels of the training data.
+        key: the setting that has them, for the message; empty if it is none.
+
+    Raises:
+        RequestError: one is unknown.
+    """
+    for label in labels:
+        if label not in known:
+            raise RequestError(
+                f"{key}{': ' if key else ''}unknown label {label!r}{nearest(label, known)}; expected one of "
+                f"{first_labels(known)}"
+            )
 
 
 @dataclass(frozen=True)

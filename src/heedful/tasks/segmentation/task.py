@@ -24,7 +24,7 @@ from heedful.data.images import IMAGE, MASK, UNSCORED, LazyImage
 from heedful.data.report import DataReport, EncodedRow, Tally
 from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource
 from heedful.data.store import TokenStore
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.models.segmentation import DecoderConfig, LinearDecoderConfig, segmentation_head
@@ -38,7 +38,7 @@ from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.image_task import ImageProcessor, ImageRecipe, ImageTask
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS
-from heedful.tasks.inputs.labels import LabelsConfig, first_labels
+from heedful.tasks.inputs.labels import LabelsConfig, check_known, first_labels
 from heedful.tasks.inputs.masks import (
     MOST_CLASSES,
     MaskClasses,
@@ -244,9 +244,7 @@ class ImageSegmentation(ImageTask):
             answers = patch_scores(model(on_device)).argmax(-1).cpu()
         explained = torch.arange(len(answers))
         if options.target is not None:
-            if options.target not in labels:
-                hint = f"{nearest(options.target, labels)}; expected one of {', '.join(labels)}"
-                raise RequestError(f"unknown label {options.target!r}{hint}")
+            check_known([options.target], labels)
             explained = (answers == labels.index(options.target)).nonzero()[:, 0]
             if not len(explained):
                 raise RequestError(f"no patch of the image has the label {options.target!r}; choose another")
