@@ -33,9 +33,9 @@ from heedful.runs.arguments import (
 )
 from heedful.runs.reading import saved_recipe
 from heedful.tasks.base import Task
-from heedful.tasks.embedding import BATCH_TOKENS, Embedding, embed, hidden_states
+from heedful.tasks.embedding import Embedding, embed, hidden_states
 from heedful.tasks.generation.streaming import Pieces
-from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
+from heedful.tasks.prediction import BATCH_TOKENS, Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights

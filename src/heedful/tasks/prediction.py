@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from heedful.data.images import LazyImage
     from heedful.decoding.config import DecodingConfig
 
+BATCH_TOKENS = 8192
+"""Maximum number of tokens of a batch outside training, with padding and all hypotheses."""
+
 _INTERNAL = {"ids", "cut", "distribution"}
 """Fields that are not part of JSON."""
 

@@ -37,7 +37,6 @@ from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
 from heedful.tasks.inputs.texts import (
-    BUDGET,
     N_SPECIALS,
     group_by_length,
     join_notes,
@@ -68,7 +67,14 @@ from heedful.tasks.model_input import (
     text_in,
     words_axis,
 )
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
+from heedful.tasks.prediction import (
+    BATCH_TOKENS,
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    TaskInput,
+    as_texts,
+)
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
@@ -309,7 +315,7 @@ class Tagging(TextTask):
         remaining = Counter(piece.input_index for piece in pieces)
         options.progress(len(words) - len(remaining))
         lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
-        for group in group_by_length(lengths, BUDGET):
+        for group in group_by_length(lengths, BATCH_TOKENS):
             group_pieces = [pieces[i] for i in group]
             for piece, scored_tags in zip(group_pieces, self._tags(model, group_pieces), strict=True):
                 tags[piece.input_index][piece.first : piece.first + len(scored_tags)] = scored_tags

@@ -247,7 +247,7 @@ def test_documents_have_their_own_share(run):
 
 @pytest.mark.parametrize("stride", [None, 5])
 def test_progress_is_in_rows(run, stride, monkeypatch):
-    monkeypatch.setattr("heedful.tasks.language_modelling.task.TOKENS", CONTEXT)
+    monkeypatch.setattr("heedful.tasks.language_modelling.task.BATCH_TOKENS", CONTEXT)
     done = []
     options = EvaluationOptions(stride=stride, progress=done.append)
     evaluate(run, "valid", run.recipe.data.valid, options)

@@ -116,7 +116,7 @@ def test_what_neighbours_tell_is_learned(tmp_path):
 
 
 def test_progress_is_in_rows(run, monkeypatch):
-    monkeypatch.setattr("heedful.tasks.masked_language_modelling.task.TOKENS", 40)
+    monkeypatch.setattr("heedful.tasks.masked_language_modelling.task.BATCH_TOKENS", 40)
     done = []
     evaluate(run, "test", run.recipe.data.test["test"], EvaluationOptions(progress=done.append))
     assert sum(done) == 3  # lines

@@ -102,7 +102,7 @@ def test_texts_are_cut_the_longer_one_first(lengths):
 
 
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(task, processor, monkeypatch):
-    monkeypatch.setattr(reading, "BUDGET", 20)
+    monkeypatch.setattr(reading, "BATCH_TOKENS", 20)
     made = model(processor)
     texts = ["one", "two three four", "", "seven " * 20, "five six", "one"]
     done = []

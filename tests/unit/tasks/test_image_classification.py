@@ -75,7 +75,7 @@ def test_an_unknown_label_is_named_with_its_place():
 
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget, monkeypatch):
-    monkeypatch.setattr(image_task, "BUDGET", budget)
+    monkeypatch.setattr(image_task, "BATCH_TOKENS", budget)
     made, done = model(), []
     predictions = task().predict(made, [*IMAGES, ARRAYS[0]], PredictOptions(n_best=3, progress=done.append))
     assert sum(done) == len(predictions) == 8

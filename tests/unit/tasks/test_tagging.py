@@ -126,7 +126,7 @@ def expected(model, processor, words):
 
 
 def test_every_word_has_the_models_own_tag_whatever_the_batch(task, model, processor, monkeypatch):
-    monkeypatch.setattr(tagging, "BUDGET", 20)
+    monkeypatch.setattr(tagging, "BATCH_TOKENS", 20)
     lines = ["one two", "", "seven", "six five four", "two two two", "one two"]
     done = []
     found = task.predict(model, lines, PredictOptions(progress=done.append))

@@ -45,6 +45,7 @@ from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input, text_in
 from heedful.tasks.prediction import (
+    BATCH_TOKENS,
     DEFAULT_OPTIONS,
     Prediction,
     PredictOptions,
@@ -59,9 +60,6 @@ from heedful.text.specials import SPECIALS
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
-
-TOKENS = 8192
-"""Tokens of a batch in an evaluation."""
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -376,7 +374,7 @@ def score_stream(
     """
     device = next(model.parameters()).device
     scores = np.zeros(len(ids))
-    for batch, group in window_batches(ids, len(ids), context, stride, TOKENS):
+    for batch, group in window_batches(ids, len(ids), context, stride, BATCH_TOKENS):
         for span, target_scores in zip(group, score_targets(model, batch.to(device)), strict=True):
             log_probs = target_scores.log_probs[span.scored - span.begin :]
             scores[span.scored : span.end] = log_probs.double().cpu().numpy()
@@ -401,7 +399,7 @@ def score_documents(
     device = next(model.parameters()).device
     log_probs: list[list[float]] = [[] for _ in documents]
     short = {i: len(ids) + 1 for i, ids in enumerate(documents) if len(ids) < context}
-    for group in group_by_length(short, TOKENS):
+    for group in group_by_length(short, BATCH_TOKENS):
         texts = [documents[i] for i in group]
         batch = Batch.teacher_forced(None, texts, start=SPECIALS.end, end=SPECIALS.end)
         for i, scores in zip(group, score_targets(model, batch.to(device)), strict=True):

@@ -60,6 +60,7 @@ from heedful.tasks.model_input import (
     texts_in,
 )
 from heedful.tasks.prediction import (
+    BATCH_TOKENS,
     DEFAULT_OPTIONS,
     Prediction,
     PredictOptions,
@@ -74,9 +75,6 @@ from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
-
-TOKENS = 8192
-"""Tokens of a batch in an evaluation."""
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -321,7 +319,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         counts: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}
         device = next(model.parameters()).device
-        for samples in in_order(batches.lengths, TOKENS):
+        for samples in in_order(batches.lengths, BATCH_TOKENS):
             batch = batches(samples.tolist(), 0).to(device)
             hidden = model(batch.inputs)
             log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)

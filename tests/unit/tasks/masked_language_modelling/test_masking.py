@@ -20,14 +20,13 @@ from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.cross_entropy import MaskedToken, SpanBoundary
 from heedful.objectives.terms import CombinedObjective
 from heedful.tasks.masked_language_modelling.masking import (
-    BUDGET,
     FOLLOWS,
     UNRELATED,
     MaskedBatches,
     MaskFiller,
     word_beginnings,
 )
-from heedful.tasks.prediction import PredictOptions
+from heedful.tasks.prediction import BATCH_TOKENS, PredictOptions
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
 from heedful.text.sentences import SentenceSigns
@@ -361,7 +360,7 @@ def processor():
     return TextProcessor(train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2))
 
 
-def filler(model, tokenizer, longest, budget=BUDGET, **options):
+def filler(model, tokenizer, longest, budget=BATCH_TOKENS, **options):
     return MaskFiller(model, tokenizer, longest=longest, options=PredictOptions(**options), budget=budget)
 
 

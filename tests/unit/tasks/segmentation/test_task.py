@@ -165,7 +165,7 @@ def test_labels_without_a_pixel_are_noted():
 )
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_most_probable_classes_whatever_the_batch(decoder, budget, monkeypatch):
-    monkeypatch.setattr(image_task, "BUDGET", budget)
+    monkeypatch.setattr(image_task, "BATCH_TOKENS", budget)
     made, done = task(task={"decoder": decoder}), []
     built = model(made)
     options = PredictOptions(progress=done.append)
