@@ -54,7 +54,7 @@ from heedful.tasks.prediction import (
     TaskInput,
     TaskPredictor,
 )
-from heedful.tasks.pretrained import WarmStart
+from heedful.tasks.pretrained import WarmStart, fill_vectors
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
@@ -141,9 +141,10 @@ class Task(ABC):
         """Make the processor from the training rows, before `encode`; `load` replaces it in a resumed run."""
         self.processor = self.make_processor(read_rows)
 
-    @abstractmethod
     def new_report(self) -> DataReport:
         """Return an empty report, to which `encode` adds; called before each data set."""
+        tokenizers = self.processor.tokenizers
+        return DataReport({column: tokenizers[column].specials.unknown for column in tokenizers})
 
     @abstractmethod
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -216,12 +217,13 @@ class Task(ABC):
         """Return what replaces training inputs by predictions; None: training is teacher forced."""
         return None
 
-    def initialise(self, model: nn.Module, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
-        """Set weights as the recipe says (pretrained vectors), and log facts about the data.
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Fill in pretrained word vectors, if the recipe names some, and log facts about the data.
 
         Called before the first update, after all other methods of this group; not if a run is resumed from a
         checkpoint.
         """
+        fill_vectors(self.recipe, self.processor.tokenizers, model, log)
 
     # Training and validation -------------------------------------------------------------------------------
 

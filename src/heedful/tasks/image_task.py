@@ -106,10 +106,6 @@ class ImageTask(Task):
         images = (row.row[IMAGE] for row in read_rows())
         return ImageReader.from_images(images, size, channels, drop=self.drops_unreadable)
 
-    def new_report(self) -> DataReport:
-        """Return an empty report; `encode` counts the classes in it."""
-        return DataReport()
-
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the numbers of each row (`encode_row`).
 

@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -31,7 +30,7 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.tasks import seq2seq
-from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
@@ -53,7 +52,7 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis, text_in
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
-from heedful.tasks.pretrained import PairWarmStart, fill_vectors, start_tokenizer
+from heedful.tasks.pretrained import PairWarmStart, start_tokenizer
 from heedful.tasks.seq2seq import (
     Augmenter,
     LanguageConfig,
@@ -335,10 +334,6 @@ class Translation(Seq2SeqTask):
             train_tokenizer(settings.subwords, *source), train_tokenizer(settings.subwords, *target)
         )
 
-    def new_report(self) -> DataReport:
-        """Return a report that counts unknown tokens on both sides."""
-        return DataReport({side: getattr(self.processor, side).specials.unknown for side in COLUMNS})
-
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of rows that pass the filter; with word alignments, if a head learns them."""
         filter = self.recipe.data.filter
@@ -374,10 +369,6 @@ class Translation(Seq2SeqTask):
             return ()
         layer = guided.layer_index(len(model.alignment_taps))
         return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
-
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {SOURCE: self.processor.source, TARGET: self.processor.target}, model, log)
 
     def augmenter(self) -> Augmenter | None:
         """Return BPE-dropout, if the recipe sets it."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
-from torch import nn
 
 from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
@@ -27,7 +26,7 @@ from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import PredictedRows
@@ -48,7 +47,7 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
-from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.tasks.pretrained import load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
     Augmenter,
@@ -213,10 +212,6 @@ class Captioning(Seq2SeqTask):
             load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions)
         )
 
-    def new_report(self) -> DataReport:
-        """Return a report that counts unknown tokens."""
-        return DataReport({CAPTION: self.processor.caption.specials.unknown})
-
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the numbers of each image and the ids of its caption, if it passes the filter.
 
@@ -244,10 +239,6 @@ class Captioning(Seq2SeqTask):
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
         return {IMAGE: LEVELS, CAPTION: self.processor.caption.vocab_size}
-
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {CAPTION: self.processor.caption}, model, log)
 
     def augmenter(self) -> Augmenter:
         """Return the augmentation of the recipe; each caption of an image gets its own."""
