@@ -57,7 +57,7 @@ def with_data(
     """Return a recipe with rows in place of its data sets, and the rows, which must be held while it is used.
 
     Raises:
-        RequestError: there are no training rows, or they are not rows.
+        RequestError: there are no training rows, they are not rows, or the recipe's ``data`` is no dict.
         DataError: a file does not exist, or does not have the columns.
     """
     check_sets(data)
@@ -66,6 +66,11 @@ def with_data(
         raise RequestError(f"data: expected a key 'train', got {', '.join(map(repr, data)) or 'none'}")
     tree = as_one_layer(recipe)
     section = tree.find(("data",)) or Tree({}, tree.mark)
+    if not isinstance(section.value, dict):
+        raise RequestError(
+            f"{section.mark}: data: expected a dict of settings, got {section.data!r}; remove it, since the "
+            "argument data replaces it"
+        )
     kept = {key: item for key, item in section.value.items() if key not in SETS}
     trained = section.find(("train",))
     like = None if trained is None else source_from(trained)

@@ -40,6 +40,7 @@ class NotebookProgress:
         self.max_updates: int | None = None
         self.line = "preparing"
         self.update = 0
+        self.warnings: list[str] = []
         self.validations: list[Validated] = []
         self._display: Any = None
         self._drawn = -INTERVAL
@@ -50,6 +51,7 @@ class NotebookProgress:
         match event:
             case Started():
                 self.max_updates = event.max_updates
+                self.warnings = [f"skipped a damaged checkpoint: {message}" for message in event.damaged]
             case Updated():
                 self.line = self.speed.summary(event, self.max_updates)
             case Validated():
@@ -82,7 +84,8 @@ class NotebookProgress:
         if rows:
             names = list(rows[-1].metrics)
             table = html_table([("update", *names, ""), *(_cells(row, names) for row in rows)])
-        return f"<div>{bar}{count} &nbsp; {html.escape(self.line)}</div>{table}"
+        warnings = "".join(f"<div>warning: {html.escape(warning)}</div>" for warning in self.warnings)
+        return f"{warnings}<div>{bar}{count} &nbsp; {html.escape(self.line)}</div>{table}"
 
 
 def _cells(event: Validated, names: list[str]) -> list[str]:

@@ -23,6 +23,7 @@ from heedful.engine.compiled import CompiledModel
 from heedful.engine.program import UnsupportedError, observer
 from heedful.engine.running import Engine, compile_model
 from heedful.errors import RequestError, nearest
+from heedful.models.base import Model
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -53,7 +54,7 @@ class Inference:
         RequestError: the precision is not available for this model on this machine.
     """
 
-    def __init__(self, model: nn.Module, precision: str = "auto") -> None:
+    def __init__(self, model: Model, precision: str = "auto") -> None:
         self.model, self.precision = model, check_precision(precision)
         self._thread_local = local()
         self._process = os.getpid()

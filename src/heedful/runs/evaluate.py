@@ -14,7 +14,6 @@ from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
-from heedful.tasks.registry import task_for
 from heedful.tasks.task_info import OwnData
 
 _VALIDATION = {"dev", "development", "val", "validation"}
@@ -104,9 +103,10 @@ def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
         RequestError: recipes of the task have no such setting, or the value is not allowed.
     """
     recipe_tree = Tree.of(run.recipe.model_dump(mode="json"), Mark("the run's recipe"))
-    changed = copy(run)
-    recipe = recipe_from(merge(recipe_tree, overrides_tree([f"evaluation.{text}" for text in overrides])))
-    changed.task = task_for(recipe, run.task.processor)
+    changed, changed.task = copy(run), copy(run.task)
+    changed.task.recipe = recipe_from(
+        merge(recipe_tree, overrides_tree([f"evaluation.{text}" for text in overrides]))
+    )
     return changed
 
 

@@ -98,12 +98,12 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
             task.fit_processor(lambda: rows_of(recipe, sets.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
-    valid_rows: list[Row] = []
+    valid_rows: list[LocatedRow[Row]] = []
     train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
     if train is not None and valid is not None and old_report is not None:
         if task.keeps_rows and distribution.is_first():  # only the first process validates
             digest = RowDigest()
-            valid_rows = [r.row for r in digest.through(rows_of(recipe, sets.valid))]
+            valid_rows = list(digest.through(rows_of(recipe, sets.valid)))
             _check_digest("valid", digest, old_report)
         return PreparedData(task, train, valid, valid_rows)
     if not distribution.is_first():
@@ -184,8 +184,8 @@ def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> No
         )
 
 
-def _collect_rows(rows: Iterator[LocatedRow], into: list[Row]) -> Iterator[LocatedRow]:
+def _collect_rows(rows: Iterator[LocatedRow[Row]], into: list[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
     """Yield the rows and append them to a list."""
     for row in rows:
-        into.append(row.row)
+        into.append(row)
         yield row

@@ -33,9 +33,9 @@ from heedful.runs.arguments import (
 )
 from heedful.runs.reading import saved_recipe
 from heedful.tasks.base import Task
-from heedful.tasks.embedding import BATCH_TOKENS, Embedding, embed, hidden_states
+from heedful.tasks.embedding import Embedding, embed, hidden_states
 from heedful.tasks.generation.streaming import Pieces
-from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
+from heedful.tasks.prediction import BATCH_TOKENS, Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
@@ -170,12 +170,10 @@ class Run:
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, search_n_best)
         given = [name for name, value in options.items() if value is not None]
         refuse_options(given, supported, self.task)
-        return self.task.predictor(
-            self.model,
-            settings,
-            self.inference(precision),
-            PredictOptions(task_n_best, alignment=alignment, progress=progress, **options),
+        predict_options = PredictOptions(
+            task_n_best, decoding=settings, alignment=alignment, progress=progress, **options
         )
+        return self.task.predictor(self.inference(precision), predict_options)
 
     def stream(self, text: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
         """Yield the answer to one input piece by piece, as soon as each is generated.

@@ -171,11 +171,13 @@ def prepare_training(
     if not distribution.is_first():
         prepared = prepare(recipe, folder, log)
     task = prepared.task
+    task.check_data(prepared)
     sizes = task.processor.vocabulary_notes() if recipe.start is None else []
     for note in (*sizes, *task.data_notes(prepared)):
         log(note)
+    data = task.training_data(prepared)  # before the model: it refuses weights of unknown labels
     module = build_module(task, device, None if has_weights else log)
-    return recipe, prepared, module, task.training_data(prepared)
+    return recipe, prepared, module, data
 
 
 def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -> None:

@@ -3,7 +3,7 @@
     recipe -> task -> fit_processor(rows) -> processor               tokenizers, labels
                    -> encode(rows) -> ids                            `heedful.runs.prepare`
                    -> build_model, objective, training_data -> loss  `heedful.runs.train`
-                   -> predictor(model) -> predictions                `heedful.runs.run`
+                   -> predictor(inference) -> predictions            `heedful.runs.run`
                    -> evaluate(model, rows) -> scores                `heedful.runs.evaluate`
 
 One file defines a task: its configuration, its recipe, its processor and the subclass of `Task`. A line in
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -24,9 +24,8 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.plan import BalancedSampling, in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
-from heedful.data.sources import LocatedRow, Location, Row, SourceConfig
+from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
-from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -39,11 +38,10 @@ from heedful.tasks.evaluation import (
     Evaluation,
     EvaluationOptions,
     Predict,
+    PredictedRows,
     custom_scores,
-    cut_notes,
     mean_terms,
     micro_batch_tokens,
-    readable_rows,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
@@ -56,7 +54,7 @@ from heedful.tasks.prediction import (
     TaskInput,
     TaskPredictor,
 )
-from heedful.tasks.pretrained import WarmStart
+from heedful.tasks.pretrained import WarmStart, fill_vectors
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
@@ -77,8 +75,8 @@ class Task(ABC):
     | for | methods |
     |---|---|
     | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
-    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise` |
-    | | `training_data`, `validator`; `tune` |
+    | | `check_data`, `data_notes`, `training_data` |
+    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`, `validator`; `tune` |
     | prediction | `load`, `build_model`, `load_tuned`; `predictor`, which calls `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
     | explanation | the same; `model_input` |
@@ -143,9 +141,10 @@ class Task(ABC):
         """Make the processor from the training rows, before `encode`; `load` replaces it in a resumed run."""
         self.processor = self.make_processor(read_rows)
 
-    @abstractmethod
     def new_report(self) -> DataReport:
         """Return an empty report, to which `encode` adds; called before each data set."""
+        tokenizers = self.processor.tokenizers
+        return DataReport({column: tokenizers[column].specials.unknown for column in tokenizers})
 
     @abstractmethod
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -162,6 +161,13 @@ class Task(ABC):
     def keeps_rows(self) -> bool:
         """Whether validations also read the text of their rows, as `PreparedData.valid_rows`."""
         return self.recipe.training.metric in self.recipe.scored_metrics
+
+    def check_data(self, data: "PreparedData") -> None:  # noqa: B027 (most have nothing to check)
+        """Check that the recipe suits the labels and the validation rows, before the model is built.
+
+        Raises:
+            RequestError: it does not.
+        """
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:
         """Return what the user should know about the data; logged before the first update."""
@@ -211,12 +217,13 @@ class Task(ABC):
         """Return what replaces training inputs by predictions; None: training is teacher forced."""
         return None
 
-    def initialise(self, model: nn.Module, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
-        """Set weights as the recipe says (pretrained vectors), and log facts about the data.
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Fill in pretrained word vectors, if the recipe names some, and log facts about the data.
 
         Called before the first update, after all other methods of this group; not if a run is resumed from a
         checkpoint.
         """
+        fill_vectors(self.recipe, self.processor.tokenizers, model, log)
 
     # Training and validation -------------------------------------------------------------------------------
 
@@ -258,17 +265,18 @@ class Task(ABC):
 
         return validate
 
-    def validation_scores(self, model: Model, rows: Sequence[Row]) -> dict[str, float]:
+    def validation_scores(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> dict[str, float]:
         """Predict the validation rows, and return the scores that `Recipe.scored_metrics` names.
 
         Raises:
+            DataError: no input can be read.
             RequestError: the metric of the training is not among the scores of these rows.
         """
-        located_rows, _ = self.rows_to_score((LocatedRow(row, Location("data.valid")) for row in rows), None)
-        predictor = self.predictor(model, None, Inference(model))
+        located_rows, _ = self.rows_to_score(iter(rows), None)
+        predictor = self.predictor(Inference(model))
         predictions = predictor.predict([self.columns.input_of(row.row) for row in located_rows])
-        predicted = [(row, p) for row, p in zip(located_rows, predictions, strict=True) if not p.error]
-        scores, _ = self.metrics(model, [row for row, _ in predicted], [p for _, p in predicted])
+        predicted = PredictedRows.readable("data.valid", located_rows, predictions, {}, drop=True)
+        scores, _ = self.metrics(model, predicted)
         names = self.recipe.scored_metrics
         values = {name: score.value for score in scores if (name := score.metric) in names}
         if self.recipe.training.metric not in values:
@@ -304,22 +312,14 @@ class Task(ABC):
 
     # Prediction and explanation ----------------------------------------------------------------------------
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Predictor:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Predictor:
         """Return the predictor of a model, which maps inputs to predictions; called by every prediction.
 
         Tasks that generate text override it; the others override `predict`.
 
         Args:
-            model: a trained model.
-            decoding: decoding settings, for tasks that generate text; by default those of the recipe.
-            inference: prepares the model for decoding (precision, native engine).
-            options: other options.
+            inference: a trained model, prepared for decoding (precision, native engine).
+            options: decoding and other options.
         """
         model = inference.ready().eval()
         return TaskPredictor(self.recipe.task.kind, partial(self.predict, model, options=options), options)
@@ -408,13 +408,12 @@ class Task(ABC):
             raise DataError(f"{split}: no rows to score; check that the data set is not empty")
         self.check_rows(selected)
         predictions = predict([self.columns.input_of(row.row) for row in selected])
-        readable = readable_rows(split, selected, predictions, dropped, drop=self.drops_unreadable)
-        scores, notes = self.metrics(model, readable.rows, readable.predictions)
-        scores += custom_scores(self.recipe.evaluation, readable.rows, readable.predictions)
-        scores = [replace(score, counts={**score.counts, **readable.counts}) for score in scores]
-        notes = [*readable.notes, *cut_notes(readable.rows, readable.predictions), *notes]
+        predicted = PredictedRows.readable(split, selected, predictions, dropped, drop=self.drops_unreadable)
+        scores, notes = self.metrics(model, predicted)
+        scores += custom_scores(self.recipe.evaluation, predicted)
+        scores = [replace(score, counts={**score.counts, **predicted.counts}) for score in scores]
         return Evaluation(
-            split, scores, notes=notes, records=lambda: self.records(readable.rows, readable.predictions)
+            split, scores, notes=[*predicted.notes, *notes], records=lambda: self.records(predicted)
         )
 
     def rows_to_score(
@@ -436,18 +435,14 @@ class Task(ABC):
         """Whether `evaluate` drops inputs that cannot be read, instead of raising an error."""
         return False
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Any]) -> tuple[list[Score], list[str]]:
         """Return the scores of predictions, and notes about the data.
 
         A task that is not evaluated by comparing predictions with answers overrides `evaluate` instead.
         """
         raise NotImplementedError
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
         """Yield a record for each row: input, answer, prediction, and its scores. By default none."""
         return iter(())
 
@@ -479,5 +474,5 @@ class PreparedData:
     task: Task
     train: TokenStore
     valid: TokenStore
-    valid_rows: list[Row]
+    valid_rows: list[LocatedRow[Row]]
     longest: Longest | None = None

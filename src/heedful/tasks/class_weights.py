@@ -20,10 +20,9 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
-from heedful.errors import RequestError, nearest
 from heedful.recipes.schema import ClassWeights
 from heedful.tasks.evaluation import Batches
-from heedful.tasks.inputs.labels import first_labels
+from heedful.tasks.inputs.labels import check_known
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,5 @@ def _balanced(counts: NDArray[np.integer]) -> NDArray[np.float64]:
 
 def _given(setting: Mapping[str, float], labels: Sequence[str]) -> NDArray[np.float64]:
     """Return the weight of each label: that of the recipe, or 1."""
-    for label in setting:
-        if label not in labels:
-            raise RequestError(
-                f"objective.class_weights: unknown label {label!r}{nearest(label, labels)}; expected "
-                f"labels of the training data: {first_labels(labels)}"
-            )
+    check_known(setting, labels, "objective.class_weights")
     return np.array([setting.get(label, 1.0) for label in labels])

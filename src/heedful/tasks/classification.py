@@ -6,7 +6,7 @@ text -> token ids -> hidden states -> class -> label
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, RowReader
 from heedful.tasks.class_weights import with_class_weights
-from heedful.tasks.evaluation import Batches
+from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -175,15 +175,12 @@ class Classification(WholeTextTask):
         """Check that not all labels are unknown."""
         UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Any]) -> tuple[list[Score], list[str]]:
         """Return accuracy, macro and micro F1."""
-        scores, notes = label_scores(rows, predictions, self.processor.labels)
-        return scores, [*notes, *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
+        scores, notes = label_scores(predicted, self.processor.labels)
+        texts = self.texts_of(predicted.rows)
+        return scores, [*notes, *unknown_notes_by_column(self.processor.text, texts)]
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
         """Yield the texts, the target, the prediction and whether it is right."""
-        return label_records(rows, self.text_columns, predictions)
+        return label_records(predicted, self.text_columns)

@@ -36,7 +36,7 @@ from heedful.nn.pooling import FirstPooling, LastPooling, MaxPooling, MeanPoolin
 from heedful.nn.taps import capture
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.inputs.texts import SourceTemplate, Template, group_by_length, input_note, truncate
-from heedful.tasks.prediction import Progress, TaskInput, as_texts
+from heedful.tasks.prediction import BATCH_TOKENS, Progress, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -56,9 +56,6 @@ CAUSAL: tuple[Pooling, ...] = ("mean", "last", "max")
 
 PATCHES: tuple[Pooling, ...] = ("mean", "max")
 """Poolings of images, whose first and last patch are in the corners."""
-
-BATCH_TOKENS = 8192
-"""Maximum number of tokens of a batch, with padding."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, Self
 
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
@@ -16,7 +16,7 @@ from heedful.errors import DataError, nearest
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tables import html_table
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.prediction import Prediction, PredictionT, TaskInput
 from heedful.training import distribution
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping, JsonObject
@@ -95,84 +95,89 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True)
-class ReadableRows:
+class PredictedRows(Generic[PredictionT]):
     """The rows of a data set whose inputs could be read, and their predictions.
 
     Args:
         rows: those that can be scored.
         predictions: of each.
-        dropped: those that were left out, by reason.
+        dropped: rows that were left out, by reason.
     """
 
     rows: list[LocatedRow[Row]]
-    predictions: list[Prediction]
+    predictions: list[PredictionT]
     dropped: Mapping[str, Tally]
+
+    @classmethod
+    def readable(
+        cls,
+        split: str,
+        rows: Sequence[LocatedRow[Row]],
+        predictions: Sequence[PredictionT],
+        dropped: Mapping[str, Tally],
+        *,
+        drop: bool,
+    ) -> Self:
+        """Return the rows whose inputs could be read, and count the others.
+
+        Args:
+            split: name of the data set in messages.
+            rows: all rows that were to be scored.
+            predictions: of each.
+            dropped: rows that were left out before.
+            drop: leave out what cannot be read, rather than stop.
+
+        Raises:
+            DataError: if an input cannot be read and is not to be left out, or if none can be read.
+        """
+        errors = [p.error for p in predictions if p.error]
+        if errors and (not drop or len(errors) == len(rows)):
+            raise DataError(f"{split}: {errors[0]}")
+        unreadable = Tally()
+        predicted = cls([], [], {**dropped, "unreadable": unreadable})
+        for row, prediction in zip(rows, predictions, strict=True):
+            if prediction.error:
+                unreadable.add(row.location)
+            else:
+                predicted.rows.append(row)
+                predicted.predictions.append(prediction)
+        return predicted
+
+    def __iter__(self) -> Iterator[tuple[LocatedRow[Row], PredictionT]]:
+        return zip(self.rows, self.predictions, strict=True)
+
+    @property
+    def texts(self) -> list[str]:
+        """The predicted texts."""
+        return [prediction.text for prediction in self.predictions]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many were left out, for the counts of scores."""
+        """How many rows were left out, for the counts of scores."""
         return {reason: tally.count for reason, tally in self.dropped.items() if tally.count}
 
     @property
     def notes(self) -> list[str]:
-        """How many were left out, and the first of them."""
-        return [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
+        """How many rows were left out and how many inputs truncated, and the first of them."""
+        truncated = Tally()
+        for row, prediction in self:
+            if prediction.cut:
+                truncated.add(row.location)
+        notes = [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
+        if truncated.count:
+            notes.append(truncated.line("truncated", "longer than the model reads"))
+        return notes
 
 
-def readable_rows(
-    split: str,
-    rows: Sequence[LocatedRow[Row]],
-    predictions: Sequence[Prediction],
-    dropped: Mapping[str, Tally],
-    *,
-    drop: bool,
-) -> ReadableRows:
-    """Return the rows whose inputs could be read, and count the others.
-
-    Args:
-        split: name of the data set in messages.
-        rows: all rows that were to be scored.
-        predictions: of each.
-        dropped: rows that were left out before.
-        drop: leave out what cannot be read, rather than stop.
-
-    Raises:
-        DataError: if an input cannot be read and is not to be left out, or if none can be read.
-    """
-    errors = [p.error for p in predictions if p.error]
-    if errors and (not drop or len(errors) == len(rows)):
-        raise DataError(f"{split}: {errors[0]}")
-    unreadable = Tally()
-    readable = ReadableRows([], [], {**dropped, "unreadable": unreadable})
-    for row, prediction in zip(rows, predictions, strict=True):
-        if prediction.error:
-            unreadable.add(row.location)
-        else:
-            readable.rows.append(row)
-            readable.predictions.append(prediction)
-    return readable
-
-
-def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]) -> list[str]:
-    """Note how many inputs of a data set were truncated, and which is the first; nothing if none was."""
-    truncated = Tally()
-    for row, prediction in zip(rows, predictions, strict=True):
-        if prediction.cut:
-            truncated.add(row.location)
-    return [truncated.line("truncated", "longer than the model reads")] if truncated.count else []
-
-
-def custom_scores(
-    config: EvaluationConfig, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-) -> list[Score]:
+def custom_scores(config: EvaluationConfig, predicted: PredictedRows[Prediction]) -> list[Score]:
     """Compute custom metrics; a number becomes a score with the name of its class."""
     scores = []
     for metric in config.metrics:
-        score = metric.instance()([row.row for row in rows], list(predictions))
+        score = metric.instance()([row.row for row in predicted.rows], list(predicted.predictions))
         if not isinstance(score, Score):
             settings = "".join(f"|{key}:{setting}" for key, setting in (metric.model_extra or {}).items())
-            name = metric.kind.partition(":")[2]
-            score = Score(name, float(score), metric.kind + settings, counts={"rows": len(rows)})
+            name, counts = metric.kind.partition(":")[2], {"rows": len(predicted.rows)}
+            score = Score(name, float(score), metric.kind + settings, counts=counts)
         scores.append(score)
     return scores
 

@@ -25,7 +25,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import RowReader
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.embedding import EmbeddingInputs
-from heedful.tasks.evaluation import Batches
+from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.image_task import ImageProcessor, ImageRecipe, ImageTask
 from heedful.tasks.inputs.images import LEVELS
 from heedful.tasks.inputs.labels import (
@@ -199,14 +199,10 @@ class ImageClassification(ImageTask):
         """Check that not all labels are unknown."""
         UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """Return accuracy, macro and micro F1."""
-        return label_scores(rows, predictions, self.processor.labels)
+        return label_scores(predicted, self.processor.labels)
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield the image, the target, the prediction and whether it is right."""
-        return label_records(rows, (IMAGE,), predictions)
+        return label_records(predicted, (IMAGE,))

@@ -30,11 +30,8 @@ from heedful.tasks.base import Log, RowReader, Task
 from heedful.tasks.inputs.images import DROP_HINT, ImageReader
 from heedful.tasks.inputs.labels import FEWEST_LABELS, Labels, LabelsConfig, first_labels
 from heedful.tasks.inputs.processor import TaskProcessor
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import BATCH_TOKENS, DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import start_image_reader
-
-BUDGET = 8192
-"""Maximum number of tokens of the images in a batch of predictions."""
 
 
 class Filter(Config):
@@ -108,10 +105,6 @@ class ImageTask(Task):
             return reader
         images = (row.row[IMAGE] for row in read_rows())
         return ImageReader.from_images(images, size, channels, drop=self.drops_unreadable)
-
-    def new_report(self) -> DataReport:
-        """Return an empty report; `encode` counts the classes in it."""
-        return DataReport()
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the numbers of each row (`encode_row`).
@@ -189,7 +182,7 @@ class ImageTask(Task):
             options: see `predict_images`; and ``progress``.
         """
         results: list[Prediction] = []
-        size = max(1, BUDGET // self.recipe.model.n_tokens)
+        size = max(1, BATCH_TOKENS // self.recipe.model.n_tokens)
         for start in range(0, len(inputs), size):
             group = inputs[start : start + size]
             results += self._predicted(model, group, options)

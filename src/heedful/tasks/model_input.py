@@ -32,11 +32,12 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.data.images import MODES
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import RequestError, nearest, type_name
+from heedful.errors import RequestError, type_name
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.generation.generator import CHUNK
+from heedful.tasks.inputs.labels import check_known
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.tasks.task_info import Columns
 from heedful.text.scripts import NO_WORD
@@ -189,9 +190,7 @@ class PredictionTargets:
         Raises:
             RequestError: it is not one of the labels.
         """
-        if label not in labels:
-            names = ", ".join(map(str, labels))
-            raise RequestError(f"unknown label {label!r}{nearest(label, labels)}; expected one of {names}")
+        check_known([label], labels)
         heads, layout = model.heads, batch.inputs.layout
         return cls(
             INPUT,

@@ -23,7 +23,6 @@ from heedful.data.batch import Batch
 from heedful.data.plan import in_order
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
-from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
 from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
@@ -36,13 +35,20 @@ from heedful.tasks.classification import (
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.evaluation import Batches, micro_batch_tokens
-from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, first_labels, label_index
+from heedful.tasks.evaluation import Batches, PredictedRows, micro_batch_tokens
+from heedful.tasks.inputs.labels import (
+    LABEL,
+    UnknownLabels,
+    check_known,
+    collect_labels,
+    first_labels,
+    label_index,
+)
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import WholeTextTask, synthetic_texts
 from heedful.tasks.thresholds import (
@@ -119,6 +125,7 @@ class MultilabelRecipe(ClassificationRecipe):
     task: MultilabelConfig
     objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
 
+    class_column: ClassVar[str | None] = None  # a row may have several labels
     scored_metrics: ClassVar[frozenset[str]] = frozenset({"micro-f1", "macro-f1", "exact-match"})
 
 
@@ -222,11 +229,7 @@ class MultilabelClassification(Classification):
         explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
         if options.target is not None:
             explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
-        for label in explained:
-            if label not in labels:
-                raise RequestError(
-                    f"unknown label {label!r}{nearest(label, labels)}; expected some of {', '.join(labels)}"
-                )
+            check_known(explained, labels)
         indices = [labels.index(label) for label in explained]
         heads, layout = model.heads, batch.inputs.layout
 
@@ -254,12 +257,13 @@ class MultilabelClassification(Classification):
             return self.tuned or given_thresholds(DEFAULT, self.processor.labels)
         return given_thresholds(setting, self.processor.labels)
 
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in word vectors, and log the labels, and their thresholds if the recipe has several.
+    def check_data(self, data: PreparedData) -> None:
+        """Check that the recipe has no threshold for an unknown label."""
+        if isinstance(setting := self.recipe.task.threshold, Mapping):
+            given_thresholds(setting, self.processor.labels)
 
-        Raises:
-            RequestError: the recipe has a threshold for an unknown label.
-        """
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Fill in word vectors, and log the labels, and their thresholds if the recipe has several."""
         super().initialise(model, log)
         if isinstance(self.recipe.task.threshold, Mapping):
             log(f"thresholds: {shown(self.thresholds)}")
@@ -305,35 +309,31 @@ class MultilabelClassification(Classification):
         """Check that not all labels are unknown."""
         UnknownLabels.among(self._located_labels(rows), self.processor.labels)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[LabelSet]) -> tuple[list[Score], list[str]]:
         """Return micro and macro F1, and the accuracy of whole sets; thresholds that differ are details."""
-        unknown = UnknownLabels.among(self._located_labels(rows), self.processor.labels)
-        predicted = [set(prediction.labels) for prediction in as_type(LabelSet, predictions)]
-        targets = [set(self._labels(row)) for row in rows]
-        scores = label_set_scores(predicted, targets, (*self.processor.labels, *unknown.labels))
+        unknown = UnknownLabels.among(self._located_labels(predicted.rows), self.processor.labels)
+        label_sets = [set(prediction.labels) for prediction in predicted.predictions]
+        targets = [set(self._labels(row)) for row in predicted.rows]
+        scores = label_set_scores(label_sets, targets, (*self.processor.labels, *unknown.labels))
         if not isinstance(self.recipe.task.threshold, float):
             thresholds = [*self.thresholds.values(), *(None for _ in unknown.labels)]
             scores[0] = replace(scores[0], details={**scores[0].details, "threshold": thresholds})
-        notes = [*unknown.notes(), *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
+        texts = self.texts_of(predicted.rows)
+        notes = [*unknown.notes(), *unknown_notes_by_column(self.processor.text, texts)]
         if self.recipe.task.threshold == "tuned" and self.tuned is None:
             notes.append(f"task.threshold=tuned: training has not ended, so all thresholds are {DEFAULT}")
         return unknown.counted_in(scores), notes
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[LabelSet]) -> Iterator[JsonMapping]:
         """Yield the texts, the target labels, the predicted ones, and whether they are the same."""
-        label_sets = as_type(LabelSet, predictions)
-        for row, texts, predicted in zip(rows, self.texts_of(rows), label_sets, strict=True):
-            targets = self._labels(row)
+        for row, prediction in predicted:
+            (texts,), targets = self.texts_of([row]), self._labels(row)
             yield {
                 **texts,
                 "label": targets,
-                "prediction": predicted.labels,
-                "probabilities": predicted.probabilities,
-                "correct": set(targets) == set(predicted.labels),
+                "prediction": prediction.labels,
+                "probabilities": prediction.probabilities,
+                "correct": set(targets) == set(prediction.labels),
             }
 
     def _labels(self, row: LocatedRow[Row]) -> list[str]:

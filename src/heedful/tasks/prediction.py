@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from heedful.data.images import LazyImage
+    from heedful.decoding.config import DecodingConfig
+
+BATCH_TOKENS = 8192
+"""Maximum number of tokens of a batch outside training, with padding and all hypotheses."""
 
 _INTERNAL = {"ids", "cut", "distribution"}
 """Fields that are not part of JSON."""
@@ -31,7 +35,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Options of a prediction, except the decoding. A task reads those that it supports (`TaskInfo.options`).
+    """Options of a prediction. A task reads those that it supports (`TaskInfo.options`).
 
     Args:
         n_best: number of answers to an input, of tasks that have several without a search; None: one.
@@ -39,6 +43,7 @@ class PredictOptions:
         stop: texts at which a completion ends; None: as the recipe says.
         prefix: text before every prompt of a language model; None: no text.
         gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
+        decoding: of tasks that generate text; None: as the recipe says.
         alignment: whether to return the attention over the source too, of models that have a source.
         progress: called with the number of inputs just done.
     """
@@ -48,6 +53,7 @@ class PredictOptions:
     stop: Sequence[str] | None = None
     prefix: str | None = None
     gap: str | None = None
+    decoding: "DecodingConfig | None" = None
     alignment: bool = False
     progress: Progress = lambda n: None
 
@@ -143,6 +149,9 @@ class Prediction:
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}
 
 
+PredictionT = TypeVar("PredictionT", bound=Prediction)
+
+
 class Predictor(Protocol):
     """Maps inputs to predictions: one for each, in the same order. It is made with its `PredictOptions`."""
 
@@ -206,13 +215,3 @@ def as_texts(task_input: TaskInput) -> tuple[str, ...]:
     if not isinstance(task_input, Sequence) or isinstance(task_input, bytes):
         raise TypeError(f"expected a text or several, got {type_name(task_input)}")
     return tuple(task_input)
-
-
-PredictionT = TypeVar("PredictionT", bound=Prediction)
-
-
-def as_type(prediction_class: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
-    """Return predictions with their type narrowed; each must be of this class."""
-    typed = [prediction for prediction in predictions if isinstance(prediction, prediction_class)]
-    assert len(typed) == len(predictions)
-    return typed

@@ -35,13 +35,14 @@ from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, PredictionTargets
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.task_info import TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
@@ -215,17 +216,15 @@ class Regression(WholeTextTask):
             parse_target(row)
 
     def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, predicted: PredictedRows[NumberPrediction]
     ) -> tuple[list[Score], list[str]]:
         """Return Pearson and Spearman correlation, and the mean squared error."""
-        predicted = [prediction.value for prediction in as_type(NumberPrediction, predictions)]
-        scores = regression_scores(predicted, [parse_target(row) for row in rows])
-        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(rows))
+        numbers = [prediction.value for prediction in predicted.predictions]
+        scores = regression_scores(numbers, [parse_target(row) for row in predicted.rows])
+        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[NumberPrediction]) -> Iterator[JsonMapping]:
         """Yield the texts, the target and the prediction of each row."""
-        typed = as_type(NumberPrediction, predictions)
-        for row, texts, prediction in zip(rows, self.texts_of(rows), typed, strict=True):
+        for row, prediction in predicted:
+            (texts,) = self.texts_of([row])
             yield {**texts, "label": parse_target(row), "prediction": prediction.value}

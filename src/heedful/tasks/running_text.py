@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
-from torch import nn
 
 from heedful.data.report import ColumnCounts, DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.errors import DataError
 from heedful.recipes import schema
-from heedful.tasks.base import Log, RowReader, Task
+from heedful.tasks.base import RowReader, Task
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.tasks.prediction import Progress
+from heedful.tasks.pretrained import load_or_train_tokenizer
 from heedful.text.parts import encode_long, split_text
 
 
@@ -55,10 +55,6 @@ class RunningTextTask(Task):
         pieces = (piece for row in read_rows() for piece in split_text(row.row[TEXT]))
         return TextProcessor(load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
-    def new_report(self) -> DataReport:
-        """Return a report that counts unknown tokens."""
-        return DataReport({TEXT: self.processor.text.specials.unknown})
-
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of all documents; an empty one is its end token alone."""
         yield from self._encode(rows, report)
@@ -84,10 +80,6 @@ class RunningTextTask(Task):
         """Return whether the ids that a report counts decode to the very text that they encode."""
         return self.processor.text.is_lossless_without_unknown and not report.columns[TEXT].unknown
 
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
-
     def source_from(self, files: Sequence[Path]) -> TextSource:
         """Return a source of text files, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
@@ -103,3 +95,19 @@ class RunningTextTask(Task):
         if not report.columns[TEXT].tokens:
             raise DataError(f"{split}: no text to score; check that the data set is not empty")
         return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces]), report
+
+
+def rows_in_proportion(progress: Progress, n_rows: int, n_steps: int) -> Progress:
+    """Return a function of steps just done, which reports as large a share of the rows.
+
+    Windows of running text begin and end within rows, so there is no row for a window.
+    """
+    n_done = 0
+
+    def report(n: int) -> None:
+        nonlocal n_done
+        before, after = (n_rows * steps // n_steps for steps in (n_done, n_done + n))
+        n_done += n
+        progress(after - before)
+
+    return report

@@ -28,7 +28,7 @@ from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row, UserTable, reads_first, user_table
 from heedful.data.store import TokenStore
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.objectives.contrastive import CONTRAST, unit_vectors
@@ -37,7 +37,7 @@ from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.embedding import embed
-from heedful.tasks.evaluation import Batches, micro_batch_tokens
+from heedful.tasks.evaluation import Batches, PredictedRows, micro_batch_tokens
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
     PAIR,
@@ -68,7 +68,6 @@ from heedful.tasks.prediction import (
     PredictOptions,
     TaskInput,
     as_texts,
-    as_type,
 )
 from heedful.tasks.regression import parse_target
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -315,6 +314,14 @@ class SentenceEmbedding(TextTask):
         """Return no head: the pooled vector is the embedding."""
         return {}
 
+    def check_data(self, data: PreparedData) -> None:
+        """Check that validation rows are pairs, if scores of pairs are measured on them."""
+        if any(PAIR not in row.row for row in data.valid_rows):
+            raise RequestError(
+                f"training.metric={self.recipe.training.metric} requires the column {PAIR!r} in data.valid; "
+                "add it, or set training.metric=loss and training.direction=lower"
+            )
+
     def data_notes(self, data: PreparedData) -> Sequence[str]:
         """Note that there are few negatives, if micro-batches are small."""
         lengths = self.batches(data.train, training=True).lengths
@@ -405,28 +412,25 @@ class SentenceEmbedding(TextTask):
                 parse_target(row, SIMILARITY)
 
     def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, predicted: PredictedRows[SimilarityPrediction]
     ) -> tuple[list[Score], list[str]]:
         """Return correlations of rows with a similarity, and retrieval scores of the other rows."""
-        typed, scores = as_type(SimilarityPrediction, predictions), []
-        rated = [(row, p) for row, p in zip(rows, typed, strict=True) if _has_similarity(row)]
-        pairs = [(row.row, p) for row, p in zip(rows, typed, strict=True) if not _has_similarity(row)]
+        scores: list[Score] = []
+        rated = [(row, p) for row, p in predicted if _has_similarity(row)]
+        pairs = [(row.row, p) for row, p in predicted if not _has_similarity(row)]
         if rated:
             given = [parse_target(row, SIMILARITY) for row, _ in rated]
             scores += similarity_scores([p.value for _, p in rated], given)
         if pairs:
             scores += retrieval_scores(*_queries(pairs))
-        texts = [{column: str(row.row[column]) for column in (TEXT, PAIR)} for row in rows]
+        texts = [{column: str(row.row[column]) for column in (TEXT, PAIR)} for row in predicted.rows]
         return scores, unknown_notes_by_column(self.processor.text, texts)
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[SimilarityPrediction]) -> Iterator[JsonMapping]:
         """Yield the texts of each row, their cosine similarity, and the given one or the rank of the pair."""
-        typed = as_type(SimilarityPrediction, predictions)
-        pairs = [(row.row, p) for row, p in zip(rows, typed, strict=True) if not _has_similarity(row)]
+        pairs = [(row.row, p) for row, p in predicted if not _has_similarity(row)]
         ranks = iter(retrieval_ranks(*_queries(pairs)).tolist() if pairs else ())
-        for row, prediction in zip(rows, typed, strict=True):
+        for row, prediction in predicted:
             record = {TEXT: row.row[TEXT], PAIR: row.row[PAIR], "prediction": prediction.value}
             is_rated = _has_similarity(row)
             yield record | (

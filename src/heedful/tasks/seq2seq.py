@@ -1,8 +1,9 @@
 """Tasks that generate one text for one source: batches, validation, references, likelihood."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import nn
 from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
-from heedful.data.sources import Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
@@ -21,7 +22,7 @@ from heedful.models.base import Model
 from heedful.nn import layout
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
-from heedful.tasks.evaluation import perplexity
+from heedful.tasks.evaluation import PredictedRows, perplexity
 from heedful.tasks.generation.reference_scores import GetSources, reference_forcing_gap
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
@@ -38,7 +39,7 @@ from heedful.tasks.model_input import (
     running_text_input,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, PredictOptions
 from heedful.tasks.task_info import Columns
 from heedful.tasks.text_scoring import TextScoring
 from heedful.text.merge_dropout import MergeDropout
@@ -175,8 +176,8 @@ class Seq2SeqTask(Task, TextScoring):
         """Return what changes training batches in every epoch, for `batches`; None: nothing."""
         return None
 
-    def validation_rows(self, data: PreparedData) -> list[Row]:
-        """Return the rows that `validator` decodes and scores."""
+    def validation_rows(self, data: PreparedData) -> Iterable[LocatedRow[Row]]:
+        """Return the rows of which `validator` decodes and scores the first."""
         return data.valid_rows
 
     @property
@@ -197,7 +198,7 @@ class Seq2SeqTask(Task, TextScoring):
         """Return notes on data that make BLEU at validations wrong or not comparable."""
         if not self.keeps_rows:
             return []
-        references = (text for row in data.valid_rows for text in references_of(row, self.sides[1]))
+        references = (text for row in data.valid_rows for text in references_of(row.row, self.sides[1]))
         return [
             f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
         ]
@@ -236,17 +237,18 @@ class Seq2SeqTask(Task, TextScoring):
         validate_likelihood, settings = super().validator(data, module), self.recipe.validation
         if settings.decode == 0:
             return validate_likelihood
-        rows = self.validation_rows(data)[: settings.decode]
+        rows = list(islice(self.validation_rows(data), settings.decode))
         source, target = self.sides
 
         def validate(model: nn.Module) -> Mapping[str, float]:
             assert isinstance(model, Model)
             metrics = dict(validate_likelihood(model))
-            predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
-            predictions = predictor.predict([row[source] for row in rows])
-            pairs = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
-            texts, references = [text for text, _ in pairs], [reference for _, reference in pairs]
-            return {**metrics, **self.quick_scores(texts, references)}
+            options = PredictOptions(decoding=settings.decoding or GreedyConfig())
+            predictor = self.predictor(Inference(model), options)
+            predictions = predictor.predict([row.row[source] for row in rows])
+            predicted = PredictedRows.readable("data.valid", rows, predictions, {}, drop=True)
+            references = [row.row[target] for row in predicted.rows]
+            return {**metrics, **self.quick_scores(predicted.texts, references)}
 
         return validate
 
@@ -346,8 +348,9 @@ REFERENCES = "references"
 
 
 def references_of(row: Row, column: str) -> list[str]:
-    """Return the list of references of a row, or its one text in ``column``."""
-    return row.get(REFERENCES) or [row[column]]
+    """Return the references of a row, a list or one text; if it has none, its text in ``column``."""
+    references = row.get(REFERENCES) or [row[column]]
+    return [references] if isinstance(references, str) else references
 
 
 def reference_record(references: Sequence[str]) -> JsonObject:

@@ -8,6 +8,7 @@ from heedful.config import Config
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.recipes import schema
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.processor import SOURCE, TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
@@ -71,21 +72,17 @@ class Summarisation(Translation):
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """ROUGE needs no further package."""
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """Return ROUGE of the summaries, and the likelihood of the references."""
-        scores = rouge_scores([p.text for p in predictions], _references(rows), **self._rouge)
-        likelihoods, notes = self.likelihood(model, rows)
+        scores = rouge_scores(predicted.texts, _references(predicted.rows), **self._rouge)
+        likelihoods, notes = self.likelihood(model, predicted.rows)
         return [*scores.values(), *likelihoods], notes
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield source, references and summary of each row, with its scores."""
-        references = _references(rows)
-        row_scores = sentence_rouge([p.text for p in predictions], references, **self._rouge)
-        for row, texts, prediction, scores in zip(rows, references, predictions, row_scores, strict=True):
+        references = _references(predicted.rows)
+        row_scores = sentence_rouge(predicted.texts, references, **self._rouge)
+        for (row, prediction), texts, scores in zip(predicted, references, row_scores, strict=True):
             record = {"source": row.row[SOURCE], **reference_record(texts), **prediction.to_dict()}
             yield {**record, "scores": scores}
 

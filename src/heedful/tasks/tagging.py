@@ -34,10 +34,9 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.evaluation import Batches
+from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
 from heedful.tasks.inputs.texts import (
-    BUDGET,
     N_SPECIALS,
     group_by_length,
     join_notes,
@@ -68,7 +67,14 @@ from heedful.tasks.model_input import (
     text_in,
     words_axis,
 )
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts, as_type
+from heedful.tasks.prediction import (
+    BATCH_TOKENS,
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    TaskInput,
+    as_texts,
+)
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
@@ -309,7 +315,7 @@ class Tagging(TextTask):
         remaining = Counter(piece.input_index for piece in pieces)
         options.progress(len(words) - len(remaining))
         lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
-        for group in group_by_length(lengths, BUDGET):
+        for group in group_by_length(lengths, BATCH_TOKENS):
             group_pieces = [pieces[i] for i in group]
             for piece, scored_tags in zip(group_pieces, self._tags(model, group_pieces), strict=True):
                 tags[piece.input_index][piece.first : piece.first + len(scored_tags)] = scored_tags
@@ -401,22 +407,19 @@ class Tagging(TextTask):
         """Check that not all tags are unknown."""
         self._unknown_tags(rows)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Tagged]) -> tuple[list[Score], list[str]]:
         """Return accuracy and F1 of words, and of spans if the tags encode them."""
-        unknown, target_tags = self._unknown_tags(rows), [words_and_tags(row)[1] for row in rows]
-        tagged = as_type(Tagged, predictions)
-        scores = tagging_scores([p.tags for p in tagged], target_tags, self.processor.labels, unknown.labels)
-        texts = [" ".join(p.words) for p in tagged]
+        unknown = self._unknown_tags(predicted.rows)
+        target_tags = [words_and_tags(row)[1] for row in predicted.rows]
+        tags = [prediction.tags for prediction in predicted.predictions]
+        scores = tagging_scores(tags, target_tags, self.processor.labels, unknown.labels)
+        texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Tagged]) -> Iterator[JsonMapping]:
         """Yield words, target tags, prediction and the number of correct tags of each row."""
-        for row, prediction in zip(rows, as_type(Tagged, predictions), strict=True):
+        for row, prediction in predicted:
             target_tags = words_and_tags(row)[1]
             yield {
                 "words": prediction.words,

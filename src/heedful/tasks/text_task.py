@@ -24,7 +24,7 @@ from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
-from heedful.tasks.base import Log, RowReader, Task
+from heedful.tasks.base import RowReader, Task
 from heedful.tasks.embedding import BIDIRECTIONAL, CAUSAL, EmbeddingInputs
 from heedful.tasks.evaluation import Batches
 from heedful.tasks.inputs.labels import LABEL
@@ -45,7 +45,7 @@ from heedful.tasks.inputs.texts import (
 )
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis, texts_in
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
-from heedful.tasks.pretrained import WarmStart, fill_vectors, load_or_train_tokenizer
+from heedful.tasks.pretrained import WarmStart, load_or_train_tokenizer
 from heedful.tasks.task_info import Columns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -237,7 +237,7 @@ class TextTask(Task):
         return self.processor_with(tokenizer, read_rows)
 
     def new_report(self) -> DataReport:
-        """Return a report that counts unknown tokens."""
+        """Return a report that counts unknown tokens; one tokenizer reads all columns."""
         return DataReport(dict.fromkeys(self.text_columns, self.processor.text.specials.unknown))
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -263,10 +263,6 @@ class TextTask(Task):
         model = build_reader(self.recipe.model, sizes[0])
         model.heads.update(self.heads(sizes))
         return model
-
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
 
     # Use ---------------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.artifacts.run_folder import read_entry
-from heedful.errors import DamagedError, RequestError, nearest
-from heedful.tasks.inputs.labels import first_labels
+from heedful.errors import DamagedError
+from heedful.tasks.inputs.labels import check_known, first_labels
 
 DEFAULT = 0.5
 """The threshold of labels without another."""
@@ -34,12 +34,7 @@ def given_thresholds(setting: float | Mapping[str, float], labels: Sequence[str]
     """
     if not isinstance(setting, Mapping):
         return dict.fromkeys(labels, setting)
-    for label in setting:
-        if label not in labels:
-            raise RequestError(
-                f"task.threshold: unknown label {label!r}{nearest(label, labels)}; expected labels of the "
-                f"training data: {first_labels(labels)}"
-            )
+    check_known(setting, labels, "task.threshold")
     return {label: setting.get(label, DEFAULT) for label in labels}
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -19,7 +18,7 @@ from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import FilesSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.text import TEXT
-from heedful.decoding.config import DecodingConfig, GreedyConfig
+from heedful.decoding.config import GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -31,8 +30,9 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.tasks import seq2seq
-from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.embedding import EmbeddingInputs
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
@@ -52,7 +52,7 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis, text_in
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
-from heedful.tasks.pretrained import PairWarmStart, fill_vectors, start_tokenizer
+from heedful.tasks.pretrained import PairWarmStart, start_tokenizer
 from heedful.tasks.seq2seq import (
     Augmenter,
     LanguageConfig,
@@ -334,10 +334,6 @@ class Translation(Seq2SeqTask):
             train_tokenizer(settings.subwords, *source), train_tokenizer(settings.subwords, *target)
         )
 
-    def new_report(self) -> DataReport:
-        """Return a report that counts unknown tokens on both sides."""
-        return DataReport({side: getattr(self.processor, side).specials.unknown for side in COLUMNS})
-
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of rows that pass the filter; with word alignments, if a head learns them."""
         filter = self.recipe.data.filter
@@ -374,10 +370,6 @@ class Translation(Seq2SeqTask):
         layer = guided.layer_index(len(model.alignment_taps))
         return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
 
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {SOURCE: self.processor.source, TARGET: self.processor.target}, model, log)
-
     def augmenter(self) -> Augmenter | None:
         """Return BPE-dropout, if the recipe sets it."""
         p, seed = self.recipe.data.bpe_dropout, self.recipe.training.seed
@@ -389,19 +381,13 @@ class Translation(Seq2SeqTask):
         sources = synthetic_ids(draw, sizes[-1 if self.recipe.is_one_text else 0], n, source_length - 1)
         return self.recipe.sequence_format.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Translator:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Translator:
         """Return a `Translator`."""
         recipe = self.recipe
         return Translator(
-            model,
+            inference.model,
             self.processor,
-            decoding or recipe.decoding,
+            options.decoding or recipe.decoding,
             recipe.sequence_format,
             options,
             max_source=recipe.max_source,
@@ -447,22 +433,20 @@ class Translation(Seq2SeqTask):
         """Check that the package that BLEU of some languages needs is installed."""
         check_language(self.recipe.evaluation.language)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """Return BLEU, chrF and TER of the translations; perplexity of the references, teacher forced.
 
         A run that generates lower case is scored case-insensitively; the signatures say so.
         """
         language, moses = self.recipe.evaluation.language, self.recipe.evaluation.tokenised_bleu
-        texts, references = [p.text for p in predictions], [row.row[TARGET] for row in rows]
+        texts, references = predicted.texts, [row.row[TARGET] for row in predicted.rows]
         scores = [
             *translation_scores(texts, references, language=language, lowercase=self.lowercase).values()
         ]
         if moses is not None:
             preparation = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
             scores.append(tokenised_bleu(texts, references, preparation=preparation))
-        likelihoods, notes = self.likelihood(model, rows)
+        likelihoods, notes = self.likelihood(model, predicted.rows)
         return [*scores, *likelihoods], [*reference_notes(references, language), *notes]
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
@@ -480,13 +464,10 @@ class Translation(Seq2SeqTask):
         notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
         return scores, notes + unknown_notes(TARGET, references, predicted=True)
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield source, reference and translation of each row, with its scores."""
-        language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in rows]
-        texts = [p.text for p in predictions]
-        row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
+        language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in predicted.rows]
+        row_scores = sentence_scores(predicted.texts, references, language=language, lowercase=self.lowercase)
+        for (row, prediction), scores in zip(predicted, row_scores, strict=True):
             pair = {"source": row.row[SOURCE], "reference": row.row[TARGET]}
             yield {**pair, **prediction.to_dict(), "scores": scores}

@@ -84,6 +84,15 @@ class TrainingConfig(Config):
             raise ValueError("set at least one of max_updates, max_epochs, max_minutes and patience")
         return self
 
+    @model_validator(mode="after")
+    def _has_tokens_for_all_micro_batches(self) -> "TrainingConfig":
+        if self.accumulate > self.tokens_per_update:
+            raise ValueError(
+                f"accumulate={self.accumulate} must be at most tokens_per_update={self.tokens_per_update} (a "
+                "micro-batch has at least one token)"
+            )
+        return self
+
     def n_tokens(self, epoch_tokens: int, update_tokens: int) -> int | None:
         """Return the most tokens that training reads, or None if neither updates nor epochs are limited.
 

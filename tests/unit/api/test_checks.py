@@ -22,6 +22,13 @@ def test_rows_in_place_of_a_split_are_refused(rows, kind, make_run, tmp_path):
         run.evaluate(rows)
 
 
+@pytest.mark.parametrize("data", ["x.csv", ["x.csv"], None])
+def test_the_section_of_data_is_a_dict(data, tmp_path):
+    for verb in (heedful.train, heedful.prepare):
+        with pytest.raises(RequestError, match=r"recipe: data: expected a dict of settings, got .*; remove"):
+            verb({**LABELS, "data": data}, tmp_path / "new", data={"train": ROWS})
+
+
 def test_columns_are_a_dict(make_run, tmp_path):
     run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
     message = "columns: expected a dict of the task's names to names in the rows, got a list"

@@ -73,6 +73,14 @@ def test_a_training_is_a_bar_and_a_table_in_one_output(display):
     ]
 
 
+def test_damaged_checkpoints_that_were_skipped_are_shown(display):
+    progress = NotebookProgress()
+    progress(Started(3, damaged=("<run>/4: file is damaged",)))
+    progress(updated(4))
+    warning = "<div>warning: skipped a damaged checkpoint: &lt;run&gt;/4: file is damaged</div>"
+    assert progress.html().startswith(warning)
+
+
 def test_names_of_metrics_are_escaped_and_missing_values_shown_as_nan():
     progress = NotebookProgress()
     progress.validations = [validated(1, best=True, loss=1.0), validated(2, best=False, **{"<b>": 0.5})]

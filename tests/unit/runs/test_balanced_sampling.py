@@ -85,6 +85,7 @@ def test_a_run_may_not_change_its_sampling_when_it_is_resumed(folder):
     ("name", "task"),
     [
         ("my-own-tags", "tagging"),
+        ("phrasebook-label-sets", "multilabel-classification"),
         ("my-own-files", "translation"),
         ("my-own-numbers", "regression"),
         ("my-own-text", "language-modelling"),

@@ -426,6 +426,20 @@ def test_validation_writes_for_each_image_once(tmp_path):
     assert validated["metrics"]["perplexity"] == pytest.approx(scores["perplexity"], rel=1e-4)
 
 
+def test_validations_decode_the_first_images_that_can_be_read(tmp_path):
+    write(tmp_path)
+    for i in range(2):
+        (tmp_path / "images" / f"valid{i}.png").write_text("not an image")
+    dropping = {"data": {"filter": {"unreadable": "drop"}}, "training": {"max_updates": 3}}
+    into(tmp_path, validation={"decode": 2}, **dropping)
+    events = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    (validated,) = [event for event in events if event["event"] == "validated"]
+    run = load(tmp_path / "run", device="cpu")
+    rows = [json.loads(line) for line in (tmp_path / "valid.jsonl").read_text().splitlines()]
+    scores = evaluate(run, "t", table(tmp_path, *rows[2:4]), EvaluationOptions(decoding=GreedyConfig()))
+    assert validated["metrics"]["bleu"] == scores["BLEU"].value
+
+
 # Bad input -------------------------------------------------------------------------------------------------
 
 

@@ -145,6 +145,12 @@ def test_weights_of_labels_change_the_loss_of_training_alone(tmp_path):
     assert weighted_run[0]["loss"] > 1.5 * plain_run[0]["loss"]
 
 
+def test_a_weight_of_an_unknown_label_is_refused_before_a_model_is_built(tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.runs.train.build_module", lambda *args: pytest.fail("a model is built"))
+    with pytest.raises(RequestError, match=r"objective\.class_weights: unknown label 'sweat' .*'sweet'"):
+        into(tmp_path, objective={"class_weights": {"sweat": 2.0}})
+
+
 def test_accuracy_must_be_followed_upwards():
     with pytest.raises(RequestError, match="direction=higher"):
         recipe(training={"metric": "accuracy"})

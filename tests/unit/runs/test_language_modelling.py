@@ -245,6 +245,16 @@ def test_documents_have_their_own_share(run):
     )
 
 
+@pytest.mark.parametrize("stride", [None, 5])
+def test_progress_is_in_rows(run, stride, monkeypatch):
+    monkeypatch.setattr("heedful.tasks.language_modelling.task.BATCH_TOKENS", CONTEXT)
+    done = []
+    options = EvaluationOptions(stride=stride, progress=done.append)
+    evaluate(run, "valid", run.recipe.data.valid, options)
+    assert sum(done) == 3  # documents
+    assert len(done) > 3
+
+
 def test_validation_and_evaluation_agree(run, trained):
     validated = [x for x in read_metrics(trained / "metrics.jsonl") if x["event"] == "validated"]
     best = min(line["metrics"]["loss"] for line in validated)

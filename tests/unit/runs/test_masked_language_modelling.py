@@ -14,6 +14,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.masked_language_modelling.task import masked_batches
 from heedful.tasks.registry import task_for
 from heedful.text.specials import SPECIALS
@@ -112,6 +113,14 @@ def test_what_neighbours_tell_is_learned(tmp_path):
     assert found.scores[1].value > 0.9
     (prediction,) = run.predict(["four five [MASK] seven one"])
     assert prediction.text == "four five six seven one"
+
+
+def test_progress_is_in_rows(run, monkeypatch):
+    monkeypatch.setattr("heedful.tasks.masked_language_modelling.task.BATCH_TOKENS", 40)
+    done = []
+    evaluate(run, "test", run.recipe.data.test["test"], EvaluationOptions(progress=done.append))
+    assert sum(done) == 3  # lines
+    assert len(done) > 3
 
 
 def test_scores_are_those_of_hidden_tokens_and_pairs(run):

@@ -125,7 +125,7 @@ def test_each_predicted_label_is_a_question_with_its_probability(run):
     expected = [np.log(found.probabilities[label]) for label in found.labels]
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
     assert explained.answer["text"] == found.text
-    with pytest.raises(RequestError, match=r"unknown label 'odd'; expected some of even, prime, threes"):
+    with pytest.raises(RequestError, match=r"unknown label 'odd'; expected one of even, prime, threes"):
         explain_input(run, "two seven", options=AnswerOptions(target="even,odd"))
 
 

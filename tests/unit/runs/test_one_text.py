@@ -76,7 +76,7 @@ def test_it_learns_to_copy_what_stands_before_the_separator(copier):
 @pytest.mark.parametrize("tokens", [1, 23, 10_000])
 def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monkeypatch, tokens):
     whole = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
-    monkeypatch.setattr(reference_scores, "TOKENS", tokens)
+    monkeypatch.setattr(reference_scores, "BATCH_TOKENS", tokens)
     seen = []
 
     def observed(model, batch):

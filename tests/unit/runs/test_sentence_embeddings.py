@@ -163,6 +163,17 @@ def test_without_pairs_another_dropout_mask_is_the_positive(tmp_path):
         scores_of(run)
 
 
+def test_scores_of_pairs_need_validation_rows_with_pairs(tmp_path):
+    for name in ("train", "valid", "test"):
+        write(tmp_path / f"{name}.jsonl", ({"text": row["text"]} for row in rows(23, 0)))
+    sections = {"task": {"positives": "dropout"}, "model": {"dropout": 0.1}}
+    training = {"metric": "mrr", "direction": "higher"}
+    message = r"training\.metric=mrr requires the column 'pair' in data\.valid"
+    with pytest.raises(RequestError, match=message):
+        train_run(recipe(tmp_path, ("text",), training=training, **sections), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
 def test_few_negatives_are_noted(tmp_path):
     lines = []
     trained(tmp_path, training={"tokens_per_update": 40}, log=lines.append)

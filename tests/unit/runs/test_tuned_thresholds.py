@@ -7,13 +7,15 @@ import pytest
 import torch
 
 import heedful
-from heedful.artifacts.run_folder import write_card
+from heedful.artifacts.run_folder import RunFolder, write_card
 from heedful.errors import DamagedError, RequestError
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
+from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
+from heedful.tasks.classification import LabelProcessor
+from heedful.tasks.registry import task_for
 
 SHARES = {"rain": ("wet", 0.35), "sun": ("warm", 0.9), "wind": ("cold", 0.4)}
 """Each word, and how often its label is with it: two are never more probable than 0.5."""
@@ -191,10 +193,21 @@ def test_a_loop_of_ones_own_tunes_them_too(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_threshold_of_an_unknown_label_is_an_error(folder, tmp_path):
+def test_a_threshold_of_an_unknown_label_is_an_error(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.runs.train.build_module", lambda *args: pytest.fail("a model is built"))
     with pytest.raises(RequestError, match=r"unknown label 'colt' \(did you mean 'cold'\?\)"):
         train_run(recipe(folder, {"colt": 0.3}), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_other_settings_of_an_evaluation_keep_the_thresholds(tmp_path):
+    task = task_for(recipe(tmp_path), LabelProcessor(None, LABELS))
+    task.tuned = dict.fromkeys(LABELS, 0.3)
+    run = Run(RunFolder(tmp_path), task, torch.nn.Identity())
+    changed = with_evaluation(run, ["metrics=[heedful.tasks.metrics.error_rates:CharacterErrorRate]"])
+    assert changed.task.thresholds == task.tuned
+    assert len(changed.recipe.evaluation.metrics) == 1
+    assert not run.recipe.evaluation.metrics
 
 
 @pytest.mark.parametrize("threshold", ["tunned", 0, 1.0, {"cold": 1}, None])

@@ -102,7 +102,7 @@ def test_texts_are_cut_the_longer_one_first(lengths):
 
 
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(task, processor, monkeypatch):
-    monkeypatch.setattr(reading, "BUDGET", 20)
+    monkeypatch.setattr(reading, "BATCH_TOKENS", 20)
     made = model(processor)
     texts = ["one", "two three four", "", "seven " * 20, "five six", "one"]
     done = []
@@ -135,7 +135,7 @@ def test_pairs_are_read_with_their_segments(pairs, processor):
 def test_there_is_no_alignment(task, processor):
     made = model(processor)
     with pytest.raises(RequestError, match="alignment"):
-        task.predictor(made, None, Inference(made), PredictOptions(alignment=True)).predict(["one"])
+        task.predictor(Inference(made), PredictOptions(alignment=True)).predict(["one"])
 
 
 def test_no_input_no_output(task, processor):

@@ -75,7 +75,7 @@ def test_an_unknown_label_is_named_with_its_place():
 
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget, monkeypatch):
-    monkeypatch.setattr(image_task, "BUDGET", budget)
+    monkeypatch.setattr(image_task, "BATCH_TOKENS", budget)
     made, done = model(), []
     predictions = task().predict(made, [*IMAGES, ARRAYS[0]], PredictOptions(n_best=3, progress=done.append))
     assert sum(done) == len(predictions) == 8
@@ -90,7 +90,7 @@ def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget,
 
 def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
     made = model()
-    classifier = task().predictor(made, None, Inference(made))
+    classifier = task().predictor(Inference(made))
     whole = classifier.predict(IMAGES[:2])
     first, broken, missing, second = classifier.predict(
         [IMAGES[0], BROKEN, str(tmp_path / "none.png"), IMAGES[1]]
@@ -106,8 +106,8 @@ def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
 
 def test_no_input_no_output_and_no_alignment():
     made = model()
-    classifier = task().predictor(made, None, Inference(made))
+    classifier = task().predictor(Inference(made))
     assert classifier.predict([]) == []
-    classifier = task().predictor(made, None, Inference(made), PredictOptions(alignment=True))
+    classifier = task().predictor(Inference(made), PredictOptions(alignment=True))
     with pytest.raises(RequestError, match="alignment"):
         classifier.predict(IMAGES)

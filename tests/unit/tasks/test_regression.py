@@ -57,7 +57,7 @@ def test_what_is_no_number_is_named_with_its_place(label, message):
 
 
 def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
-    monkeypatch.setattr(reading, "BUDGET", 20)
+    monkeypatch.setattr(reading, "BATCH_TOKENS", 20)
     torch.manual_seed(3)
     config = EncoderConfig(
         d_model=14, n_layers=1, max_length=9, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
@@ -81,4 +81,4 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
     (pair,) = PAIRS.predict(model, [("one", "two")])
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="alignment"):
-        TASK.predictor(model, None, Inference(model), PredictOptions(alignment=True)).predict(["one"])
+        TASK.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])

@@ -126,7 +126,7 @@ def expected(model, processor, words):
 
 
 def test_every_word_has_the_models_own_tag_whatever_the_batch(task, model, processor, monkeypatch):
-    monkeypatch.setattr(tagging, "BUDGET", 20)
+    monkeypatch.setattr(tagging, "BATCH_TOKENS", 20)
     lines = ["one two", "", "seven", "six five four", "two two two", "one two"]
     done = []
     found = task.predict(model, lines, PredictOptions(progress=done.append))
@@ -166,8 +166,8 @@ def test_words_of_a_list_may_hold_blanks_or_nothing(task, model):
 
 
 def test_no_input_no_output_and_no_alignment(task, model):
-    tagger = task.predictor(model, None, Inference(model))
+    tagger = task.predictor(Inference(model))
     assert tagger.predict([]) == []
-    tagger = task.predictor(model, None, Inference(model), PredictOptions(alignment=True))
+    tagger = task.predictor(Inference(model), PredictOptions(alignment=True))
     with pytest.raises(RequestError, match="alignment"):
         tagger.predict(["one"])

@@ -70,7 +70,7 @@ def test_of_equally_good_thresholds_the_one_nearest_a_half_is_taken():
 def test_labels_without_a_threshold_have_a_half():
     assert given_thresholds(0.3, ("a", "b")) == {"a": 0.3, "b": 0.3}
     assert given_thresholds({"b": 0.2}, ("a", "b")) == {"a": 0.5, "b": 0.2}
-    message = r"task\.threshold: unknown label 'sprot' \(did you mean 'sport'\?\); expected .*: sport, war"
+    message = r"task\.threshold: unknown label 'sprot' \(did you mean 'sport'\?\); expected one of sport, war"
     with pytest.raises(RequestError, match=message):
         given_thresholds({"sprot": 0.2}, ("sport", "war"))
 

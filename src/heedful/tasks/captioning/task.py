@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
-from torch import nn
 
 from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
@@ -19,18 +18,18 @@ from heedful.data.batch import Batch
 from heedful.data.folders import CAPTION
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
-from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row, UserTable, user_table
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.store import Ids
-from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.recurrent_captioner import RecurrentCaptionerConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.embedding import EmbeddingInputs
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.target_scores import score_captions
@@ -48,7 +47,7 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
-from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.tasks.pretrained import load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
     Augmenter,
@@ -213,10 +212,6 @@ class Captioning(Seq2SeqTask):
             load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions)
         )
 
-    def new_report(self) -> DataReport:
-        """Return a report that counts unknown tokens."""
-        return DataReport({CAPTION: self.processor.caption.specials.unknown})
-
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the numbers of each image and the ids of its caption, if it passes the filter.
 
@@ -245,18 +240,22 @@ class Captioning(Seq2SeqTask):
         """A byte for each number of an image."""
         return {IMAGE: LEVELS, CAPTION: self.processor.caption.vocab_size}
 
-    def initialise(self, model: nn.Module, log: Log) -> None:
-        """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {CAPTION: self.processor.caption}, model, log)
-
     def augmenter(self) -> Augmenter:
         """Return the augmentation of the recipe; each caption of an image gets its own."""
         return image_augmenter(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
 
-    def validation_rows(self, data: PreparedData) -> list[Row]:
-        """Return each image once, with all of its captions."""
-        images = group_by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
-        return [row.row for row in images if row.row[CAPTION]]
+    def validation_rows(self, data: PreparedData) -> Iterator[LocatedRow[Row]]:
+        """Yield each image that can be read once, with all of its captions."""
+        for row in group_by_image(data.valid_rows):
+            if row.row[CAPTION] and self._is_readable(row.row[IMAGE]):
+                yield row
+
+    def _is_readable(self, image: LazyImage) -> bool:
+        try:
+            self.recipe.reader.pixels(image)
+        except DataError:
+            return False
+        return True
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise, with captions that differ by a token or two in length."""
@@ -265,17 +264,15 @@ class Captioning(Seq2SeqTask):
         captions = synthetic_ids(draw, sizes[-1], n, length - 1)  # a start token is added
         return self.recipe.sequence_format.collate(list(images), captions)
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Captioner:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Captioner:
         """Return a `Captioner`."""
-        sequence_format, decoding = self.recipe.sequence_format, decoding or self.recipe.decoding
         return Captioner(
-            model, self.processor.caption, decoding, sequence_format, options, inference=inference
+            inference.model,
+            self.processor.caption,
+            options.decoding or self.recipe.decoding,
+            self.recipe.sequence_format,
+            options,
+            inference=inference,
         )
 
     def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
@@ -333,20 +330,18 @@ class Captioning(Seq2SeqTask):
         """Whether the recipe drops images that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """BLEU, chrF, TER and exact matches against all captions of an image; perplexity of the captions.
 
         A run that generates lower case is scored case-insensitively; the signatures say so.
         """
         language, lowercase = self.recipe.evaluation.language, self.lowercase
-        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        texts, references = predicted.texts, [row.row[CAPTION] for row in predicted.rows]
         scores = [
             *translation_scores(texts, references, language=language, lowercase=lowercase).values(),
             exact_match(texts, references, lowercase=lowercase),
         ]
-        images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
+        images = [row.row[IMAGE] for row in predicted.rows for _ in row.row[CAPTION]]
         captions = EncodedTexts.encode(
             self.processor.caption, [text for row_captions in references for text in row_captions]
         )
@@ -365,14 +360,12 @@ class Captioning(Seq2SeqTask):
         likelihoods = reference_likelihood(model, sequence_format, get_sources, captions)
         return likelihoods + self.forcing_gap(model, get_sources, captions)
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield image, captions and prediction of each image, with its scores."""
-        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        texts, references = predicted.texts, [row.row[CAPTION] for row in predicted.rows]
         language = self.recipe.evaluation.language
         row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
+        for (row, prediction), scores in zip(predicted, row_scores, strict=True):
             record = {IMAGE: str(row.row[IMAGE]), **reference_record(row.row[CAPTION])}
             yield {**record, **prediction.to_dict(), "scores": scores}
 

@@ -17,6 +17,7 @@ from heedful.tasks.inputs.texts import group_by_length
 from heedful.tasks.metrics.forcing_gap import forcing_gap
 from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts
 
@@ -25,9 +26,6 @@ GetSources = Callable[[Sequence[int]], Sequence[Ids]]
 
 FORCED_BATCH = 64
 """References that are scored together, teacher forced."""
-
-TOKENS = 8192
-"""Maximum number of tokens of sources and targets in a batch; a single pair may have more."""
 
 
 def reference_likelihood(
@@ -129,7 +127,7 @@ def _groups(
         fitting = [k for k, (ids, limit) in pairs if limit is None or len(ids) < limit]
         lengths = np.array([[len(sources[k]), len(targets[k])] for k in fitting]).reshape(-1, 2)
         n_tokens = sequence_format.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
-        for group in group_by_length(dict(zip(fitting, n_tokens, strict=True)), TOKENS):
+        for group in group_by_length(dict(zip(fitting, n_tokens, strict=True)), BATCH_TOKENS):
             yield _Group(
                 [indices[k] for k in group], [sources[k] for k in group], [targets[k] for k in group]
             )
@@ -154,7 +152,7 @@ def _total_scores(likelihoods: Sequence[Likelihood], fingerprint: str, prefix: s
     """Return the scores of the total likelihood, with a prefix before their names."""
     if not likelihoods:
         return []
-    scores = reduce(add, likelihoods).scores(fingerprint[:12]).values()
+    scores = reduce(add, likelihoods).scores(fingerprint[:12])
     return [
         replace(score, name=f"{prefix}{score.name}", counts={**score.counts, "sentences": len(likelihoods)})
         for score in scores

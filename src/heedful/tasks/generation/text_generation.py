@@ -17,12 +17,15 @@ from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndC
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
+from heedful.tasks.prediction import (
+    BATCH_TOKENS,
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    TaskInput,
+    as_text,
+)
 from heedful.text.tokenizer import Tokenizer
-
-# Maximum number of tokens of the rectangle [sources, beams, longest] that is decoded together.
-DECODING_BUDGET = 8192
-
 
 # Maximum number of tokens of a source, if the recipe sets no limit.
 MAX_SOURCE = 1024
@@ -49,7 +52,7 @@ class TextGenerator(Streaming):
         sequence_format: SequenceFormat,
         options: PredictOptions = DEFAULT_OPTIONS,
         *,
-        budget: int = DECODING_BUDGET,
+        budget: int = BATCH_TOKENS,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
@@ -143,7 +146,7 @@ class Translator(TextGenerator):
         options: PredictOptions = DEFAULT_OPTIONS,
         *,
         max_source: int = MAX_SOURCE,
-        budget: int = DECODING_BUDGET,
+        budget: int = BATCH_TOKENS,
         inference: Inference | None = None,
     ) -> None:
         super().__init__(

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data.sources import LocatedRow, Location, Row
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, RequestError, nearest
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
@@ -114,6 +115,25 @@ def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) 
     return indices[label]
 
 
+def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> None:
+    """Check that labels given by a user are labels of the training data.
+
+    Args:
+        labels: those given.
+        known: the labels of the training data.
+        key: the setting that has them, for the message; empty if it is none.
+
+    Raises:
+        RequestError: one is unknown.
+    """
+    for label in labels:
+        if label not in known:
+            raise RequestError(
+                f"{key}{': ' if key else ''}unknown label {label!r}{nearest(label, known)}; expected one of "
+                f"{first_labels(known)}"
+            )
+
+
 @dataclass(frozen=True)
 class UnknownLabels:
     """Labels of a data set that the run has not learned: its predictions for them are wrong.
@@ -196,21 +216,17 @@ def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int
     return replace(best[0], alternatives=best[1:], distribution=distribution)
 
 
-def label_scores(
-    rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], known: Labels
-) -> tuple[list[Score], list[str]]:
+def label_scores(predicted: PredictedRows[Prediction], known: Labels) -> tuple[list[Score], list[str]]:
     """Return accuracy and F1 of predicted labels, and notes about labels unknown to the run."""
-    unknown = UnknownLabels.among(map(located_label, rows), known)
-    targets = [row.row[LABEL] for row in rows]
-    scores = classification_scores([p.text for p in predictions], targets, (*known, *unknown.labels)).values()
+    unknown = UnknownLabels.among(map(located_label, predicted.rows), known)
+    targets = [row.row[LABEL] for row in predicted.rows]
+    scores = classification_scores(predicted.texts, targets, (*known, *unknown.labels)).values()
     return unknown.counted_in(scores), unknown.notes()
 
 
-def label_records(
-    rows: Sequence[LocatedRow[Row]], columns: Sequence[str], predictions: Sequence[Prediction]
-) -> Iterator[JsonMapping]:
+def label_records(predicted: PredictedRows[Prediction], columns: Sequence[str]) -> Iterator[JsonMapping]:
     """Yield a record for each row: input, target, prediction, probabilities, whether it is right."""
-    for row, prediction in zip(rows, predictions, strict=True):
+    for row, prediction in predicted:
         record, label = prediction.to_dict(), row.row[LABEL]
         yield {
             **{column: str(row.row[column]) for column in columns},

@@ -58,23 +58,28 @@ class TaskProcessor:
         return "-".join(_fingerprint(getattr(self, field.name)) for field in fields(self))
 
     @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        """The tokenizers, by column."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: part for name, part in parts.items() if isinstance(part, Tokenizer)}
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the vocabularies, then the number of labels, if any: see `Task.build_model`."""
+        vocabularies = [tokenizer.vocab_size for tokenizer in self.tokenizers.values()]
         parts = [getattr(self, field.name) for field in fields(self)]
-        vocabularies = [part.vocab_size for part in parts if isinstance(part, Tokenizer)]
         return (*vocabularies, *(len(part) for part in parts if isinstance(part, tuple)))
 
     def vocabulary_notes(self) -> list[str]:
         """Return a note for each tokenizer whose vocabulary is smaller than its configuration asks for."""
         notes: dict[str, str] = {}
-        for field in fields(self):
-            part = getattr(self, field.name)
-            asked = getattr(part.model.config, "vocab_size", None) if isinstance(part, Tokenizer) else None
-            if asked is not None and part.vocab_size < asked:
+        for name, tokenizer in self.tokenizers.items():
+            asked = getattr(tokenizer.model.config, "vocab_size", None)
+            if asked is not None and tokenizer.vocab_size < asked:
                 notes.setdefault(
-                    part.fingerprint,
-                    f"the vocabulary has {part.vocab_size:,} tokens, fewer than vocab_size={asked}: the "
-                    f"training data give no more ({field.name})",
+                    tokenizer.fingerprint,
+                    f"the vocabulary has {tokenizer.vocab_size:,} tokens, fewer than vocab_size={asked}: the "
+                    f"training data give no more ({name})",
                 )
         return [*notes.values()]
 

@@ -16,14 +16,12 @@ from heedful.data.report import ColumnCounts, EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.nn.layout import Ids, Layout
-from heedful.tasks.prediction import Progress
+from heedful.tasks.prediction import BATCH_TOKENS, Progress
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 
 TEXT, PAIR = "text", "pair"
 
-BUDGET = 8192
-"""Maximum number of tokens of a batch, with padding."""
 
 # Special tokens around one text.
 N_SPECIALS = 2
@@ -219,7 +217,7 @@ def run_on_texts(
     n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
     outputs, device = [TextOutput(torch.zeros(0))] * len(ids), next(model.parameters()).device
     lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}
-    for group in group_by_length(lengths, BUDGET):
+    for group in group_by_length(lengths, BATCH_TOKENS):
         batch = template([truncate(ids[i], longest, template) for i in group]).to(device)
         rows = head(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
         for i, row in zip(group, rows, strict=True):

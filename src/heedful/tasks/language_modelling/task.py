@@ -45,6 +45,7 @@ from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input, text_in
 from heedful.tasks.prediction import (
+    BATCH_TOKENS,
     DEFAULT_OPTIONS,
     Prediction,
     PredictOptions,
@@ -52,16 +53,13 @@ from heedful.tasks.prediction import (
     TaskInput,
     as_text,
 )
-from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask, rows_in_proportion
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.specials import SPECIALS
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
-
-TOKENS = 8192
-"""Tokens of a batch in an evaluation."""
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -198,18 +196,12 @@ class LanguageModelling(RunningTextTask, TextScoring):
         size = (n, self.recipe.model.context + 1)
         return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> Completer:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> Completer:
         """Return a `Completer`; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
-            model,
+            inference.model,
             self.processor.text,
-            decoding or self.recipe.decoding,
+            options.decoding or self.recipe.decoding,
             context=self.recipe.model.context,
             options=options,
             limits=self.recipe.completion.limits,
@@ -257,9 +249,8 @@ class LanguageModelling(RunningTextTask, TextScoring):
         answer = predict(max_new_tokens=min(limits.max_new_tokens, remaining))
         ids = [*prompt, *answer.ids]
         if len(answer.log_probs) > len(answer.ids):
-            if not Stops(tokenizer, tuple(limits.stop)).reached(
-                list(answer.ids), is_continuation=bool(prompt)
-            ):
+            stops, has_prompt = Stops(tokenizer, tuple(limits.stop)), prompt != [SPECIALS.end]
+            if not stops.reached(answer.ids, is_continuation=has_prompt):
                 ids.append(SPECIALS.end)
         elif remaining < limits.max_new_tokens:
             answer = replace(answer, note=f"cut after {remaining} tokens, the rest of the model's context")
@@ -275,7 +266,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         tokenizer, context = self.processor.text, self.recipe.model.context
         assert options.target is not None
         ids = tokenizer.encode(text + options.target)
-        if not text:
+        if prompt == [SPECIALS.end]:  # of a text without tokens
             ids = [*prompt, *ids]
         pairs = zip(prompt, ids, strict=False)
         n_shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(ids)))
@@ -328,12 +319,14 @@ class LanguageModelling(RunningTextTask, TextScoring):
         texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
         text_sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
         scores: list[Score] = []
-        for step in sorted({context, stride}, reverse=True):
+        steps = sorted({context, stride}, reverse=True)
+        progress = rows_in_proportion(options.progress, len(documents), len(ids) * len(steps))
+        for step in steps:
             with count_expert_loads(model) as loads:
-                log_probs = score_stream(model, ids, context, step)
+                log_probs = score_stream(model, ids, context, step, progress)
             likelihood = Likelihood(-float(log_probs.sum()), len(ids), *text_sizes)
             signature = f"context:{context}|stride:{step}"
-            scores += likelihood.scores(self.processor.fingerprint[:12], signature).values()
+            scores += likelihood.scores(self.processor.fingerprint[:12], signature)
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
@@ -363,14 +356,29 @@ def _documents(
 
 
 @torch.inference_mode()
-def score_stream(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
-    """Return the log-probability of each token of a stream, ``[tokens]`` (`heedful.data.windows.spans`)."""
+def score_stream(
+    model: Model,
+    ids: NDArray[np.int64],
+    context: int,
+    stride: int,
+    progress: Progress = lambda n: None,
+) -> NDArray[np.float64]:
+    """Return the log-probability of each token of a stream, ``[tokens]``.
+
+    Args:
+        model: a language model.
+        ids: the stream.
+        context: the most tokens that the model reads.
+        stride: how far windows move on (`heedful.data.windows.spans`).
+        progress: called with the number of tokens just scored.
+    """
     device = next(model.parameters()).device
     scores = np.zeros(len(ids))
-    for batch, group in window_batches(ids, len(ids), context, stride, TOKENS):
+    for batch, group in window_batches(ids, len(ids), context, stride, BATCH_TOKENS):
         for span, target_scores in zip(group, score_targets(model, batch.to(device)), strict=True):
             log_probs = target_scores.log_probs[span.scored - span.begin :]
             scores[span.scored : span.end] = log_probs.double().cpu().numpy()
+        progress(sum(span.end - span.scored for span in group))
     return scores
 
 
@@ -391,7 +399,7 @@ def score_documents(
     device = next(model.parameters()).device
     log_probs: list[list[float]] = [[] for _ in documents]
     short = {i: len(ids) + 1 for i, ids in enumerate(documents) if len(ids) < context}
-    for group in group_by_length(short, TOKENS):
+    for group in group_by_length(short, BATCH_TOKENS):
         texts = [documents[i] for i in group]
         batch = Batch.teacher_forced(None, texts, start=SPECIALS.end, end=SPECIALS.end)
         for i, scores in zip(group, score_targets(model, batch.to(device)), strict=True):

@@ -23,7 +23,14 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, group_by_length, join_notes, truncate, unknown_note
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
+from heedful.tasks.prediction import (
+    BATCH_TOKENS,
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    TaskInput,
+    as_texts,
+)
 from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
@@ -35,8 +42,6 @@ MASK = "[MASK]"
 PAIR_SEPARATOR = "\t"
 """Separates the two texts of a pair."""
 
-# Tokens that are read together: of the rectangle [texts, longest].
-BUDGET = 8192
 
 FOLLOWS, UNRELATED = 0, 1
 """Classes of pairs: the second text follows the first, or comes from elsewhere (BERT's numbers)."""
@@ -203,7 +208,7 @@ class MaskFiller:
         *,
         longest: int,
         options: PredictOptions = DEFAULT_OPTIONS,
-        budget: int = BUDGET,
+        budget: int = BATCH_TOKENS,
     ) -> None:
         self.mask = MASK if options.gap is None else options.gap
         if not self.mask:

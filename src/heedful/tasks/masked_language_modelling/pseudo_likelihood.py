@@ -15,7 +15,7 @@ import torch
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, group_by_length
-from heedful.tasks.masked_language_modelling.masking import BUDGET
+from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.text.specials import SPECIALS
 
 
@@ -30,7 +30,7 @@ class _MaskedToken(NamedTuple):
 
 @torch.inference_mode()
 def pseudo_log_probs(
-    model: Model, texts: Sequence[Sequence[int]], longest: int, budget: int = BUDGET
+    model: Model, texts: Sequence[Sequence[int]], longest: int, budget: int = BATCH_TOKENS
 ) -> list[list[float]]:
     """Return the log-probability of each token of each text, given all other tokens of its window.
 

@@ -23,7 +23,6 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.data.text import TEXT
-from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -61,6 +60,7 @@ from heedful.tasks.model_input import (
     texts_in,
 )
 from heedful.tasks.prediction import (
+    BATCH_TOKENS,
     DEFAULT_OPTIONS,
     Prediction,
     PredictOptions,
@@ -69,15 +69,12 @@ from heedful.tasks.prediction import (
     TaskPredictor,
     as_text,
 )
-from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask, rows_in_proportion
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_scoring import TextScoring, scored_prediction
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
-
-TOKENS = 8192
-"""Tokens of a batch in an evaluation."""
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -241,13 +238,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         batches = MaskedBatches(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return batches(range(n), 0)
 
-    def predictor(
-        self,
-        model: Model,
-        decoding: DecodingConfig | None,
-        inference: Inference,
-        options: PredictOptions = DEFAULT_OPTIONS,
-    ) -> TaskPredictor:
+    def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> TaskPredictor:
         """Return a predictor that fills masks; the `MaskFiller` is made once, not in every call."""
         filler = self._filler(inference.ready().eval(), options)
         return TaskPredictor(self.recipe.task.kind, filler.predict, options)
@@ -316,18 +307,19 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         """
         ids, report = self.stream(split, islice(rows, options.limit))
         batches = masked_batches(self.recipe, self.processor, ids, seed=0)
-        counts = self._counts(model, batches, options)
+        progress = rows_in_proportion(options.progress, report.rows, len(batches.lengths))
+        counts = self._counts(model, batches, progress)
         if not counts["tokens"]:
             raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
         notes = counted_notes(self.processor.text, "", report.columns[TEXT])
         return Evaluation(split, self._scores(counts, batches), notes=notes)
 
-    def _counts(self, model: Model, batches: MaskedBatches, options: EvaluationOptions) -> dict[str, float]:
+    def _counts(self, model: Model, batches: MaskedBatches, progress: Progress) -> dict[str, float]:
         """Return sums over all batches: tokens and pairs, correct predictions, and nats."""
         counts: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}
         device = next(model.parameters()).device
-        for samples in in_order(batches.lengths, TOKENS):
+        for samples in in_order(batches.lengths, BATCH_TOKENS):
             batch = batches(samples.tolist(), 0).to(device)
             hidden = model(batch.inputs)
             log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)
@@ -342,7 +334,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
                 logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
                 counts["next right"] += int((logits.argmax(-1) == batch.classes).sum())
                 counts["pairs"] += len(batch.classes)
-            options.progress(len(samples))
+            progress(len(samples))
         return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **counts, **nats}
 
     def _scores(self, counts: JsonMapping, batches: MaskedBatches) -> list[Score]:

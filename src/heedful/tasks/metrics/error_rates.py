@@ -37,17 +37,23 @@ class CharacterErrorRate:
         """Compute the score of a data set.
 
         Raises:
-            RequestError: if a row lacks the column, there are no rows, or all references are empty.
+            RequestError: if a row lacks the column or has no reference, there are no rows, or all references
+                are empty.
         """
         check_lengths(predictions, rows, "predictions", "rows")
         edits = length = 0
-        for row, prediction in zip(rows, predictions, strict=True):
+        for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), 1):
             if self.column not in row:
                 raise RequestError(
                     f"CharacterErrorRate: column={self.column} is not in the data, which have {sorted(row)}"
                 )
             value, hypothesis = row[self.column], self._normalised(prediction.text)
             references = [self._normalised(text) for text in ([value] if isinstance(value, str) else value)]
+            if not references:
+                raise RequestError(
+                    f"CharacterErrorRate: row {number} has no reference in column={self.column}; add one, or "
+                    "name another column"
+                )
             distances = [(edit_distance(hypothesis, reference), len(reference)) for reference in references]
             n_edits, n_characters = min(distances, key=lambda pair: pair[0] / max(pair[1], 1))
             edits, length = edits + n_edits, length + n_characters

@@ -48,40 +48,10 @@ class Likelihood:
         sums = (getattr(self, f.name) + getattr(other, f.name) for f in fields(self))
         return Likelihood(*sums)
 
-    @property
-    def nats_per_token(self) -> float:
-        """nll / tokens: the cross-entropy that training reports."""
-        return self.nll / self.tokens
-
-    @property
-    def perplexity(self) -> float:
-        """exp(nll / tokens); comparable only between models with the same tokenizer."""
-        return _exp(self.nats_per_token)
-
-    @property
-    def perplexity_of_a_word(self) -> float:
-        """exp(nll / words); comparable between tokenizers.
-
-        Raises:
-            RequestError: no words were counted.
-        """
-        if self.words == 0:
-            raise RequestError("perplexity per word is undefined: the text has no words")
-        return _exp(self.nll / self.words)
-
-    @property
-    def bits_per_byte(self) -> float:
-        """nll / (ln 2 * bytes); comparable between tokenizers.
-
-        Raises:
-            RequestError: the text has no bytes.
-        """
-        if self.bytes == 0:
-            raise RequestError("bits per byte is undefined: the text has no bytes")
-        return self.nll / (math.log(2) * self.bytes)
-
-    def scores(self, tokenizer: str, settings: str = "") -> dict[str, Score]:
+    def scores(self, tokenizer: str, settings: str = "") -> list[Score]:
         """Compute nats per token and perplexity and, if counted, the metrics per word, byte and character.
+
+        Those of tokens are comparable only between models with the same tokenizer.
 
         Args:
             tokenizer: identifier of the tokenizer (for example, a hash), for the signatures of metrics that
@@ -90,30 +60,33 @@ class Likelihood:
                 context length); part of every signature.
         """
         counts = {"tokens": self.tokens, "bytes": self.bytes}
-        if self.characters:
-            counts["characters"] = self.characters
-        if self.words:
-            counts["words"] = self.words
-        suffix = f"|{settings}" if settings else ""
-        token_signature = f"unit:token|tokenizer:{tokenizer}{suffix}"
-        scores = {
-            "nats_per_token": Score("nats per token", self.nats_per_token, token_signature, counts=counts),
-            "perplexity": Score("perplexity", self.perplexity, token_signature, counts=counts),
-        }
-        if self.words:
-            value, signature = self.perplexity_of_a_word, f"unit:word|words:{WORDS}{suffix}"
-            scores["perplexity_of_a_word"] = Score("perplexity of a word", value, signature, counts=counts)
-        if self.bytes:
-            per_byte = self.bits_per_byte
-            scores["bits_per_byte"] = Score("bits per byte", per_byte, f"unit:byte{suffix}", counts=counts)
-        if self.characters:
-            value, signature = self.nll / (math.log(2) * self.characters), f"unit:character{suffix}"
-            scores["bits_per_character"] = Score("bits per character", value, signature, counts=counts)
-        return scores
+        optional = {"characters": self.characters, "words": self.words}
+        counts |= {name: n for name, n in optional.items() if n}
+        token, suffix = f"token|tokenizer:{tokenizer}", f"|{settings}" if settings else ""
+        table = (
+            ("nats per token", _nats, self.tokens, token),
+            ("perplexity", _perplexity, self.tokens, token),
+            ("perplexity of a word", _perplexity, self.words, f"word|words:{WORDS}"),
+            ("bits per byte", _bits, self.bytes, "byte"),
+            ("bits per character", _bits, self.characters, "character"),
+        )
+        return [
+            Score(name, value(self.nll, n), f"unit:{unit}{suffix}", counts=counts)
+            for name, value, n, unit in table
+            if n
+        ]
 
 
-def _exp(x: float) -> float:
+def _nats(nll: float, n: int) -> float:
+    return nll / n
+
+
+def _perplexity(nll: float, n: int) -> float:
     try:
-        return math.exp(x)
+        return math.exp(nll / n)
     except OverflowError:
         return math.inf
+
+
+def _bits(nll: float, n: int) -> float:
+    return nll / (math.log(2) * n)

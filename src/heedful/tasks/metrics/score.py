@@ -1,4 +1,4 @@
-"""Metric scores with signatures: print, store and compare them."""
+"""Metric scores with signatures: print and store them."""
 
 import math
 from collections.abc import Mapping, Sized
@@ -66,40 +66,6 @@ def _formatted(value: object) -> str:
     if isinstance(value, dict):
         return ""
     return _number(value) if isinstance(value, float) else "undefined" if value is None else str(value)
-
-
-def differences(first: Score, second: Score) -> list[str]:
-    """Return why two scores are not comparable, as messages; empty if they are."""
-    if first.name != second.name:
-        return [f"one is {first.name}, the other {second.name}"]
-    if first.signature == second.signature:
-        return []
-    a, b = _fields(first.signature), _fields(second.signature)
-    keys = [key for key in dict.fromkeys((*a, *b)) if a.get(key) != b.get(key)]
-    reasons = [
-        f"{key} is {a.get(key, 'not set')} in one and {b.get(key, 'not set')} in the other" for key in keys
-    ]
-    return reasons or ["their signatures differ in order"]
-
-
-def comparable(first: Score, second: Score) -> bool:
-    """Return whether two scores are comparable: equal names and equal signatures."""
-    return not differences(first, second)
-
-
-def check_comparable(first: Score, second: Score) -> None:
-    """Check that two scores are comparable.
-
-    Raises:
-        RequestError: they are not; the message names the differences.
-    """
-    if reasons := differences(first, second):
-        raise RequestError(f"these {first.name} scores cannot be compared: {'; '.join(reasons)}")
-
-
-def _fields(signature: str) -> dict[str, str]:
-    pairs = (part.partition(":") for part in signature.split("|"))
-    return {key: value for key, _, value in pairs}
 
 
 def check_lengths(outputs: Sized, references: Sized, outputs_name: str, references_name: str) -> None:

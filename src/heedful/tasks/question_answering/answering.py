@@ -18,8 +18,15 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.objectives.classification import answer_log_probs
-from heedful.tasks.inputs.texts import BUDGET, group_by_length, join_notes, unknown_note
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
+from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
+from heedful.tasks.prediction import (
+    BATCH_TOKENS,
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    TaskInput,
+    as_texts,
+)
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import IdsWithSpans, Span, encode_with_spans
@@ -144,7 +151,7 @@ class Answerer:
         longest_answer: int,
         threshold: float | None = None,
         options: PredictOptions = DEFAULT_OPTIONS,
-        budget: int = BUDGET,
+        budget: int = BATCH_TOKENS,
     ) -> None:
         self.model, self.tokenizer, self.windows = model, tokenizer, windows
         self.longest_answer, self.threshold = longest_answer, threshold

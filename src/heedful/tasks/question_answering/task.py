@@ -26,6 +26,7 @@ from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader
+from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
 from heedful.tasks.metrics.answering import answer_scores, best_match, is_exact, token_f1
@@ -358,19 +359,15 @@ class QuestionAnswering(TextTask):
         )
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, targets)
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """Return exact match and F1."""
-        answers = [right_answers(row.row[ANSWER]) for row in rows]
-        scores = answer_scores([p.text for p in predictions], answers)
-        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(rows))
+        answers = [right_answers(row.row[ANSWER]) for row in predicted.rows]
+        notes = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
+        return answer_scores(predicted.texts, answers), notes
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield question, passage, right answers and prediction of each row, with its scores."""
-        for row, prediction in zip(rows, predictions, strict=True):
+        for row, prediction in predicted:
             answers, record = right_answers(row.row[ANSWER]), prediction.to_dict()
             yield {
                 QUESTION: row.row[QUESTION],

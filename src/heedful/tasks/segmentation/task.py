@@ -24,7 +24,7 @@ from heedful.data.images import IMAGE, MASK, UNSCORED, LazyImage
 from heedful.data.report import DataReport, EncodedRow, Tally
 from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource
 from heedful.data.store import TokenStore
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.models.segmentation import DecoderConfig, LinearDecoderConfig, segmentation_head
@@ -35,10 +35,10 @@ from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.class_weights import weights_of
 from heedful.tasks.embedding import EmbeddingInputs
-from heedful.tasks.evaluation import Batches
+from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.image_task import ImageProcessor, ImageRecipe, ImageTask
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS
-from heedful.tasks.inputs.labels import LabelsConfig, first_labels
+from heedful.tasks.inputs.labels import LabelsConfig, check_known, first_labels
 from heedful.tasks.inputs.masks import (
     MOST_CLASSES,
     MaskClasses,
@@ -55,7 +55,7 @@ from heedful.tasks.metrics.segmentation import (
     segmentation_scores,
 )
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets, patches_axis
-from heedful.tasks.prediction import Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.prediction import Prediction, PredictOptions, TaskInput
 from heedful.tasks.segmentation.batches import SegmentationBatches, class_pixels
 from heedful.tasks.segmentation.prediction import Segmentation
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -244,9 +244,7 @@ class ImageSegmentation(ImageTask):
             answers = patch_scores(model(on_device)).argmax(-1).cpu()
         explained = torch.arange(len(answers))
         if options.target is not None:
-            if options.target not in labels:
-                hint = f"{nearest(options.target, labels)}; expected one of {', '.join(labels)}"
-                raise RequestError(f"unknown label {options.target!r}{hint}")
+            check_known([options.target], labels)
             explained = (answers == labels.index(options.target)).nonzero()[:, 0]
             if not len(explained):
                 raise RequestError(f"no patch of the image has the label {options.target!r}; choose another")
@@ -281,17 +279,15 @@ class ImageSegmentation(ImageTask):
                 kept.append(row)
         return kept, {"unreadable masks": unreadable}
 
-    def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> tuple[list[Score], list[str]]:
+    def metrics(self, model: Model, predicted: PredictedRows[Segmentation]) -> tuple[list[Score], list[str]]:
         """Return mean IoU and pixel accuracy of the pixels of all images, each in its own size."""
-        pairs = zip(rows, as_type(Segmentation, predictions), strict=True)
         n_classes = len(self.processor.labels)
         matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
-        for row, prediction in pairs:
+        for row, prediction in predicted:
             matrix += self._confusion(row, prediction)
         scores = segmentation_scores(matrix, self.processor.labels, "region:centre square")
-        return [replace(score, counts={"images": len(rows), **score.counts}) for score in scores], []
+        images = {"images": len(predicted.rows)}
+        return [replace(score, counts={**images, **score.counts}) for score in scores], []
 
     def _confusion(self, row: LocatedRow[Row], prediction: Segmentation) -> Counts:
         image, mask = row.row[IMAGE], row.row[MASK]
@@ -300,12 +296,10 @@ class ImageSegmentation(ImageTask):
         predicted = restored(prediction.indices, prediction.size)
         return pixel_confusion(predicted, targets, len(self.processor.labels))
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[JsonMapping]:
+    def records(self, predicted: PredictedRows[Segmentation]) -> Iterator[JsonMapping]:
         """Yield the image, its mask, the predicted shares, and the scores of its pixels."""
         labels = self.processor.labels
-        for row, prediction in zip(rows, as_type(Segmentation, predictions), strict=True):
+        for row, prediction in predicted:
             matrix = self._confusion(row, prediction)
             record: JsonObject = {IMAGE: str(row.row[IMAGE]), MASK: str(row.row[MASK])}
             record |= {"prediction": prediction.text, "shares": prediction.shares}

@@ -14,7 +14,8 @@ from heedful.errors import RequestError, WorkError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
 from heedful.tasks.language_modelling.continuing import Completer, Continuation, Limits, Stops
-from heedful.tasks.prediction import PredictOptions
+from heedful.tasks.model_input import AnswerOptions, ids_in
+from heedful.tasks.prediction import Prediction, PredictOptions
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import BpeConfig, ByteConfig, CharacterConfig, WordConfig
 from heedful.text.training import train_tokenizer
@@ -328,10 +329,10 @@ def rows(*texts):
     return [LocatedRow({"text": text}, Location("t", number)) for number, text in enumerate(texts, 1)]
 
 
-def task_of_text(kind):
+def task_of_text(kind, **sections):
     sizes = {"d_model": 14, "n_layers": 1, "context": 9, "layer": LAYER}
     model = {"kind": "language-model", **sizes}
-    return task_of("language-modelling", processor(kind), ["text"], model=model)
+    return task_of("language-modelling", processor(kind), ["text"], model=model, **sections)
 
 
 def test_documents_follow_one_another_each_with_its_end():
@@ -359,3 +360,28 @@ def test_bits_are_those_of_the_very_text(kind, text, spells):
     report = task.new_report()
     list(task.encode(rows(text), report))
     assert task.spells(report) is spells
+
+
+# Explanations ----------------------------------------------------------------------------------------------
+
+
+def test_a_stop_text_with_a_space_is_not_reached_by_the_first_word_of_a_text():
+    """After a prompt "cat" is " cat", which ends the completion; at the beginning of a text it is not."""
+    task, own = task_of_text("word", completion={"stop": [" cat"]}), processor("word").text
+    answer = Prediction("cat", tokens=["cat"], log_probs=[-0.5, -0.5], ids=tuple(own.encode("cat")))
+    model = build(task.recipe.model, *processor("word").sizes)
+    explained = {
+        prompt: task.model_input(model, prompt, AnswerOptions(), lambda **options: answer)
+        for prompt in ("the", "")
+    }
+    ends = {prompt: ids_in(found.batch)[-1] == own.specials.end for prompt, found in explained.items()}
+    assert ends == {"the": False, "": True}
+
+
+@pytest.mark.parametrize("prompt", ["", " "])
+def test_a_target_of_a_prompt_without_tokens_is_explained_from_its_first_token(prompt):
+    task, own = task_of_text("word"), processor("word").text
+    model = build(task.recipe.model, *processor("word").sizes)
+    answer = AnswerOptions(target="the cat")
+    found = task.model_input(model, prompt, answer, lambda **options: pytest.fail("it is given"))
+    assert ids_in(found.batch) == [own.specials.end, *own.encode("the cat")]

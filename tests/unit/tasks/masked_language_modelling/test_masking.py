@@ -20,14 +20,13 @@ from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.cross_entropy import MaskedToken, SpanBoundary
 from heedful.objectives.terms import CombinedObjective
 from heedful.tasks.masked_language_modelling.masking import (
-    BUDGET,
     FOLLOWS,
     UNRELATED,
     MaskedBatches,
     MaskFiller,
     word_beginnings,
 )
-from heedful.tasks.prediction import PredictOptions
+from heedful.tasks.prediction import BATCH_TOKENS, PredictOptions
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
 from heedful.text.sentences import SentenceSigns
@@ -361,7 +360,7 @@ def processor():
     return TextProcessor(train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2))
 
 
-def filler(model, tokenizer, longest, budget=BUDGET, **options):
+def filler(model, tokenizer, longest, budget=BATCH_TOKENS, **options):
     return MaskFiller(model, tokenizer, longest=longest, options=PredictOptions(**options), budget=budget)
 
 
@@ -453,14 +452,14 @@ def test_a_predictor_is_made_once_and_refuses_at_that_time(processor, monkeypatc
     init = MaskFiller.__init__
     monkeypatch.setattr(MaskFiller, "__init__", lambda *a, **k: made.append(1) or init(*a, **k))
     options = PredictOptions(n_best=2)
-    predictor = task.predictor(model, None, Inference(model), options)
+    predictor = task.predictor(Inference(model), options)
     found = [predictor.predict([text]) for text in ("one [MASK]", "two [MASK]")]
     assert len(made) == 1
     assert found == [task.predict(model, [text], options) for text in ("one [MASK]", "two [MASK]")]
     with pytest.raises(RequestError, match="alignment"):
-        task.predictor(model, None, Inference(model), PredictOptions(alignment=True)).predict(["one"])
+        task.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])
     with pytest.raises(RequestError, match="empty"):
-        task.predictor(model, None, Inference(model), PredictOptions(gap=""))
+        task.predictor(Inference(model), PredictOptions(gap=""))
 
 
 def test_a_long_text_is_cut_and_says_so(processor):

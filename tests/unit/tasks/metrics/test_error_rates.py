@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.recipes.schema import EvaluationConfig
-from heedful.tasks.evaluation import custom_scores
+from heedful.tasks.evaluation import PredictedRows, custom_scores
 from heedful.tasks.metrics.error_rates import CharacterErrorRate, edit_distance
 from heedful.tasks.prediction import Prediction
 
@@ -57,6 +57,9 @@ def test_case_is_ignored_on_request_and_the_nearest_reference_counts():
 def test_refusals_name_the_column():
     with pytest.raises(RequestError, match=r"column=target is not in the data, which have \['caption'\]"):
         CharacterErrorRate()([{"caption": "a"}], [Prediction("a")])
+    rows = [{"references": ["a"]}, {"references": []}]
+    with pytest.raises(RequestError, match="row 2 has no reference in column=references"):
+        CharacterErrorRate("references")(rows, [Prediction("a"), Prediction("b")])
     with pytest.raises(RequestError, match="all references in column=target are empty"):
         CharacterErrorRate()([{"target": ""}], [Prediction("a")])
 
@@ -65,7 +68,7 @@ def test_a_recipe_names_it_with_its_settings():
     kind = "heedful.tasks.metrics.error_rates:CharacterErrorRate"
     config = EvaluationConfig.model_validate({"metrics": [{"kind": kind, "lowercase": True}]})
     rows = [LocatedRow({"target": "AB"}, Location("test", 1))]
-    (score,) = custom_scores(config, rows, [Prediction("ab")])
+    (score,) = custom_scores(config, PredictedRows(rows, [Prediction("ab")], {}))
     assert (score.name, score.value) == ("CER", 0.0)
     with pytest.raises(ValueError, match="not named as a plugin"):
         EvaluationConfig.model_validate({"metrics": ["heedful.runs.train:train_run"]})

@@ -5,42 +5,11 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.metrics.score import Score, check_comparable, check_lengths, comparable, differences
+from heedful.tasks.metrics.score import Score, check_lengths
 
 CASED = Score(
     "BLEU", 34.567, "nrefs:1|case:mixed|tok:13a", {"precisions": [60.0, 4.5], "bp": 1.0}, {"sentences": 7}
 )
-
-
-def other(name="BLEU", signature="nrefs:1|case:mixed|tok:13a"):
-    return Score(name, 1.0, signature)
-
-
-def test_equal_names_and_signatures_compare():
-    assert comparable(CASED, other())
-    check_comparable(CASED, other())
-
-
-@pytest.mark.parametrize(
-    ("second", "reasons"),
-    [
-        (other(signature="nrefs:1|case:lc|tok:13a"), ["case is mixed in one and lc in the other"]),
-        (
-            other(signature="nrefs:2|case:mixed|tok:intl"),
-            ["nrefs is 1 in one and 2 in the other", "tok is 13a in one and intl in the other"],
-        ),
-        (other(signature="nrefs:1|case:mixed"), ["tok is 13a in one and not set in the other"]),
-        (other(name="tokenised BLEU"), ["one is BLEU, the other tokenised BLEU"]),
-        (other(signature="case:mixed|nrefs:1|tok:13a"), ["their signatures differ in order"]),
-    ],
-)
-def test_what_differs_is_named(second, reasons):
-    assert differences(CASED, second) == reasons
-    assert not comparable(CASED, second)
-    assert not comparable(second, CASED)
-    with pytest.raises(RequestError) as caught:
-        check_comparable(CASED, second)
-    assert str(caught.value) == f"these BLEU scores cannot be compared: {'; '.join(reasons)}"
 
 
 def test_to_dict_is_ready_for_json():

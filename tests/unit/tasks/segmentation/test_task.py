@@ -172,7 +172,7 @@ def test_labels_without_a_pixel_are_noted(store):
 )
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_most_probable_classes_whatever_the_batch(decoder, budget, monkeypatch):
-    monkeypatch.setattr(image_task, "BUDGET", budget)
+    monkeypatch.setattr(image_task, "BATCH_TOKENS", budget)
     made, done = task(task={"decoder": decoder}), []
     built = model(made)
     options = PredictOptions(progress=done.append)
@@ -190,7 +190,7 @@ def test_predictions_are_the_most_probable_classes_whatever_the_batch(decoder, b
 def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
     made = task()
     built = model(made)
-    predictor = made.predictor(built, None, Inference(built))
+    predictor = made.predictor(Inference(built))
     whole = predictor.predict(IMAGES[:2])
     first, broken, missing, second = predictor.predict(
         [IMAGES[0], BROKEN, str(tmp_path / "none.png"), IMAGES[1]]
