@@ -24,21 +24,9 @@ class Model(nn.Module):
     lowers: ClassVar[bool] = False
     """Whether it can be trained on a copy of its weights in bf16, if no module needs them in fp32."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call `forward`.
-
-        Raises:
-            TypeError: an argument is not packed.
-        """
-        for given in (*args, *kwargs.values()):
-            if isinstance(given, Tensor | np.ndarray | list | tuple):
-                raise TypeError(
-                    f"expected Tokens or Images, got {type_name(given)}; pack ids with "
-                    "heedful.nn.layout.Tokens.of([[5, 7], [6]]), or if they are padded [B, S], with "
-                    "Tokens.from_padded(ids, lengths); and pixels with "
-                    "heedful.nn.patches.Images.of(pixels, n_tokens)"
-                )
-        return super().__call__(*args, **kwargs)
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_pre_hook(_check_packed, with_kwargs=True)
 
     @property
     def alignment_taps(self) -> Sequence[str]:
@@ -62,3 +50,19 @@ class Model(nn.Module):
             NotImplementedError: if the model does not generate tokens.
         """
         raise NotImplementedError
+
+
+def _check_packed(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Check that a model is not given plain ids or pixels.
+
+    Raises:
+        TypeError: it is.
+    """
+    for given in (*args, *kwargs.values()):
+        if isinstance(given, Tensor | np.ndarray | list | tuple):
+            raise TypeError(
+                f"expected Tokens or Images, got {type_name(given)}; pack ids with "
+                "heedful.nn.layout.Tokens.of([[5, 7], [6]]), or if they are padded [B, S], with "
+                "Tokens.from_padded(ids, lengths); and pixels with "
+                "heedful.nn.patches.Images.of(pixels, n_tokens)"
+            )
