@@ -24,10 +24,6 @@ class Model(nn.Module):
     lowers: ClassVar[bool] = False
     """Whether it can be trained on a copy of its weights in bf16, if no module needs them in fp32."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_forward_pre_hook(_check_packed, with_kwargs=True)
-
     @property
     def alignment_taps(self) -> Sequence[str]:
         """Names of the taps of attention weights over the source, from the first layer to the last."""
@@ -52,13 +48,13 @@ class Model(nn.Module):
         raise NotImplementedError
 
 
-def _check_packed(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+def check_packed(*inputs: object) -> None:
     """Check that a model is not given plain ids or pixels.
 
     Raises:
         TypeError: it is.
     """
-    for given in (*args, *kwargs.values()):
+    for given in inputs:
         if isinstance(given, Tensor | np.ndarray | list | tuple):
             raise TypeError(
                 f"expected Tokens or Images, got {type_name(given)}; pack ids with "

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from heedful.models.base import Model
+from heedful.models.base import Model, check_packed
 from heedful.models.sections import Layers, Positive
 from heedful.models.stacks import StackConfig, TokenStackConfig, embedding_scale, stack
 from heedful.nn.attention.self_attention import SelfAttention
@@ -53,6 +53,7 @@ class Encoder(Model):
 
     def forward(self, inputs: Tokens | Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all tokens; ``source`` must be None (model interface)."""
+        check_packed(inputs)
         if source is not None:
             raise ValueError("an encoder has no source; pass the whole text as inputs")
         return self.stack(self.embedding(inputs), inputs.layout)

@@ -49,7 +49,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from heedful.models.base import Model
+from heedful.models.base import Model, check_packed
 from heedful.models.encoder import Encoder
 from heedful.models.sections import Layers, Positive
 from heedful.models.stacks import TokenStackConfig, embedding_scale, stack, token_head
@@ -86,6 +86,7 @@ class LanguageModel(Model):
 
     def forward(self, inputs: Tokens, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all positions; ``source`` must be None (model interface)."""
+        check_packed(inputs)
         if source is not None:
             raise ValueError("a language model has no source; pass the whole prompt as inputs")
         return self.stack(self.embedding(inputs), inputs.layout)

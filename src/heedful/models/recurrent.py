@@ -23,7 +23,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from heedful.config import Config, Section, by_kind
-from heedful.models.base import Model
+from heedful.models.base import Model, check_packed
 from heedful.models.cells import CellConfig, GRUConfig, LSTMConfig
 from heedful.models.sections import (
     SCORES,
@@ -104,6 +104,7 @@ class RecurrentEncoderDecoder(Model):
         Every step reads the given token instead of the model's prediction (S0); in decoding it reads its own
         predictions, which it never saw in training: exposure bias (Bengio et al. 2015).
         """
+        check_packed(inputs, source)
         memories, caches = self.decoder.initial_state(self.encode(source))
         return self._decode(inputs, memories, caches)
 

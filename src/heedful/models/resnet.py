@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.config import Config, Section
-from heedful.models.base import Model
+from heedful.models.base import Model, check_packed
 from heedful.models.images import ImageConfig
 from heedful.models.sections import Layers, Positive
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
@@ -64,6 +64,7 @@ class ResNet(Model):
 
     def forward(self, inputs: Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all cells; ``source`` must be None (model interface)."""
+        check_packed(inputs)
         if source is not None:
             raise ValueError("a vision model has no source")
         pixels = inputs.pixels.to(next(self.root.parameters()).dtype)

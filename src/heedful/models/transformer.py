@@ -19,7 +19,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from heedful.models.base import Model
+from heedful.models.base import Model, check_packed
 from heedful.models.sections import Positive
 from heedful.models.stacks import (
     DecoderConfig,
@@ -73,6 +73,7 @@ class EncoderDecoder(Model):
 
     def forward(self, inputs: Tokens, source: Tokens | Images) -> Float[Tensor, "T d"]:
         """Return the hidden states of all target positions, with teacher forcing."""
+        check_packed(inputs, source)
         memories = self.decoder.make_memory(self.encode(source), source.layout)
         return self.decoder(self.target_embedding(inputs), inputs.layout, memories)
 
