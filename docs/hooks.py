@@ -55,9 +55,8 @@ def on_files(files: Any, config: Any) -> Any:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, shown, content=from_root(text)))
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        was_run = (RUN_NOTEBOOKS / path.name).is_file()
-        text = (RUN_NOTEBOOKS / path.name if was_run else path).read_text(encoding="utf-8")
-        page = from_notebook(path.name, text)
+        run = RUN_NOTEBOOKS / path.name
+        page = from_notebook(path.name, (run if run.is_file() else path).read_text(encoding="utf-8"))
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
     if not (GALLERY / "index.html").is_file():
         files.append(File.generated(config, "gallery/index.html", content=NO_GALLERY))

@@ -1,6 +1,6 @@
 """A tokenised corpus for random access, in a folder that may be larger than memory.
 
-It is a cache: a folder that is damaged, or was made from something else, is made anew. A folder contains
+It is a cache: a folder that is damaged, or that was built from other data, is rebuilt. A folder contains
 ``header.json`` and, for each column, the concatenated ids of all rows (little-endian, 1 or 2 bytes if the
 vocabulary is small enough, else 4) and ``rows + 1`` offsets (8 bytes). It is written under a temporary name,
 synced and renamed, so that a folder under its final name is complete.

@@ -213,7 +213,8 @@ def embed(
         model: in evaluation mode.
         inputs: the inputs.
         pooling: one of `POOLINGS`; by default the model's own, or the mean over tokens.
-        layer: see `hidden_states`.
+        layer: index of the Transformer layer whose output is pooled, from 0, or negative from the end; None:
+            the last hidden states.
         batch_tokens: maximum number of tokens of a batch, with padding.
         progress: called with the number of inputs just done.
 
@@ -222,11 +223,11 @@ def embed(
     """
     pool = inputs.pooling(pooling, model, of_last_layer=layer is None)
     device = next(model.parameters()).device
-    _check_layer(model, layer)
+    tap = None if layer is None else _layer_tap(model, layer)
     vectors: dict[int, NDArray[np.float32]] = {}
     for group in group_by_length(inputs.n_tokens, batch_tokens):
         batch = inputs.batch(group).to(device)
-        rows = pool(hidden_states(model, batch, layer), batch.layout).float().cpu().numpy()
+        rows = pool(hidden_states(model, batch, tap), batch.layout).float().cpu().numpy()
         vectors |= dict(zip(group, rows, strict=True))
         progress(len(group))
     progress(len(inputs.errors))
@@ -238,18 +239,9 @@ def _embeddings(inputs: EmbeddingInputs, vectors: Mapping[int, NDArray[np.float3
         yield Embedding(vectors.get(i), inputs.notes.get(i), inputs.errors.get(i), inputs.cut.get(i, 0))
 
 
-def hidden_states(model: Model, inputs: Tokens | Images, layer: int | None = None) -> Float[Tensor, "T d"]:
-    """Return the hidden states that are pooled.
-
-    Args:
-        model: the model.
-        inputs: sequences.
-        layer: index of the layer of the encoder, or else of the model, whose output is returned, from 0, or
-            negative from the end; None: the output of encoder or model, with pre-norm after the last norm.
-    """
-    if layer is not None:
-        name, stack = _stack_of(model)
-        tap = f"{name}.blocks.{range(len(stack.blocks))[layer]}.output"
+def hidden_states(model: Model, inputs: Tokens | Images, tap: str | None = None) -> Float[Tensor, "T d"]:
+    """Return the hidden states that are pooled: of a tap, or the output of the encoder or of the model."""
+    if tap is not None:
         with capture(model, {tap: None}) as captured:
             hidden_states(model, inputs)
         return captured[tap][-1]
@@ -262,21 +254,17 @@ def hidden_states(model: Model, inputs: Tokens | Images, layer: int | None = Non
     return hidden
 
 
-def _stack_of(model: Model) -> tuple[str, EncoderStack]:
-    """Return the stack of layers that read the input, with its name in the model.
+def _layer_tap(model: Model, layer: int) -> str:
+    """Return the name of the tap of the output of a layer that reads the input.
 
     Raises:
-        RequestError: the model has none: it is recurrent, or a convolutional network.
+        RequestError: the model has no such layer: it is recurrent, a convolutional network, or smaller.
     """
     for name in ("encoder", "stack"):
-        if isinstance(stack := getattr(model, name, None), EncoderStack):
-            return name, stack
+        stack = getattr(model, name, None)
+        if isinstance(stack, EncoderStack):
+            layers = range(len(stack.blocks))
+            if not -len(layers) <= layer < len(layers):
+                raise RequestError(f"layer: there is no such layer; the model has {len(layers)}")
+            return f"{name}.blocks.{layers[layer]}.output"
     raise RequestError("layer: not supported by this run, whose model has no Transformer layers")
-
-
-def _check_layer(model: Model, layer: int | None) -> None:
-    if layer is None:
-        return
-    n = len(_stack_of(model)[1].blocks)
-    if not -n <= layer < n:
-        raise RequestError(f"layer: there is no such layer; the model has {n}")

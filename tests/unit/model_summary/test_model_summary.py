@@ -433,9 +433,9 @@ def test_big_is_the_papers():
 
 
 def test_a_note_stands_only_where_the_numbers_are_the_lectures():
-    told = {row.line.note for row in describe("transformer-base", vocab_size=37000).lines()}
+    notes = {row.line.note for row in describe("transformer-base", vocab_size=37000).lines()}
     lectures = set(_NOTES.values())
-    assert len(told & lectures) > 5
+    assert len(notes & lectures) > 5
     for name in ("transformer-tiny", "transformer-big", "rnnsearch", "seq2seq"):
         own = {row.line.note for row in describe(name, vocab_size=32768).lines()} & lectures
         assert not own, (name, own)
@@ -908,14 +908,14 @@ def test_importing_the_package_does_not_import_torch():
 def test_updates_that_need_more_than_the_machine_has_say_so(monkeypatch):
     summary = describe("gpt2")
     whole = summary.resident
-    for there, told in (
+    for there, warning in (
         (whole, ""),
         (None, ""),
         (whole - 1, f"; more than this machine's {whole / 2**30:,.1f} GiB"),
     ):
         monkeypatch.setattr(text, "machine_memory", lambda there=there: there)
-        assert memory(summary)[-1][2] == f"on a CPU: also freed blocks that no other tensor fits{told}"
-        assert ("more than this machine" in str(summary)) == bool(told)
+        assert memory(summary)[-1][2] == f"on a CPU: also freed blocks that no other tensor fits{warning}"
+        assert ("more than this machine" in str(summary)) == bool(warning)
 
 
 @pytest.mark.full
