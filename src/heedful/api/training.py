@@ -99,21 +99,26 @@ def train(
     check_callbacks(callbacks)
     for name in unknown:
         refuse_argument(name, as_one_layer(recipe_input(recipe)))
-    if out is None:
-        if isinstance(recipe, Mapping):
-            raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
-        out = Path("runs") / Path(recipe).stem
+    folder = _run_folder(recipe, out)
     settings, held = read(recipe, overrides, data, columns, show if progress else ignore)
     train_into(
         settings,
-        Path(out),
+        folder,
         overwrite=overwrite,
         device=device,
         callbacks=callbacks,
         tensorboard=tensorboard,
         progress=progress,
     )
-    return loaded(Path(out), device, held)
+    return loaded(folder, device, held)
+
+
+def _run_folder(recipe: str | Path | Settings, out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    if isinstance(recipe, Mapping):
+        raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
+    return Path("runs") / Path(recipe).stem
 
 
 def resume(

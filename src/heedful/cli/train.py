@@ -11,6 +11,7 @@ from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from heedful.recipes.schema import Recipe
     from heedful.runs.train import Trained
     from heedful.training.loop import TrainingResult
     from heedful.training.settings import TrainingConfig
@@ -48,38 +49,19 @@ def train(
     as_json: bool = typer.Option(False, "--json", help="Print the result as one JSON object."),
 ) -> None:
     """Train a model from a recipe."""
-    from heedful.artifacts.run_folder import RunFolder, missing_run
-    from heedful.recipes.resolve import is_recipe_file, shipped_recipes
-    from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.required_files import check_before_imports
-
     if print_recipe and as_json:
         raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
     if resume and overwrite:
         raise RequestError("--overwrite: not supported with --resume, which continues the run; remove one")
     if resume and Path(recipe).is_dir():
-        if out is not None and out.resolve() != Path(recipe).resolve():
-            raise RequestError(
-                f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
-            )
-        from heedful.runs.reading import saved_recipe
-
-        settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
+        settings, folder = _saved(Path(recipe), overrides or [], out), Path(recipe)
     else:
-        if resume and not (is_recipe_file(recipe) or Path(recipe).exists() or recipe in shipped_recipes()):
-            raise missing_run(Path(recipe))
-        if RunFolder(recipe).recipe.is_file():
-            raise RequestError(
-                f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
-            )
-        if not (resume or print_recipe):  # a resumed run may have all its data
-            check_before_imports(recipe, overrides or [])
-        from heedful.runs.reading import read_recipe
-
         folder = out or Path("runs") / Path(recipe).stem
-        resumed = RunFolder(folder) if resume else None
-        settings, _ = read_recipe(recipe, overrides or [], log, resumed=resumed)
+        resumed = folder if resume else None
+        settings = _read(recipe, overrides or [], resumed, reads_data=not (resume or print_recipe))
     if print_recipe:
+        from heedful.recipes.yaml import dump_yaml
+
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
     from heedful.api.training import train_into
@@ -94,6 +76,45 @@ def train(
         log=log,
     )
     report(folder, settings.training, trained, as_json)
+
+
+def _saved(run: Path, overrides: list[str], out: Path | None) -> "Recipe":
+    """Return the recipe of a run that is resumed."""
+    from heedful.artifacts.run_folder import RunFolder
+    from heedful.runs.reading import saved_recipe
+
+    if out is not None and out.resolve() != run.resolve():
+        raise RequestError(
+            f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
+        )
+    return saved_recipe(RunFolder(run), overrides)
+
+
+def _read(recipe: str, overrides: list[str], resumed: Path | None, *, reads_data: bool) -> "Recipe":
+    """Return the recipe of a file or a shipped one, and check its files if data are read.
+
+    Args:
+        recipe: path or name.
+        overrides: ``key=value`` each.
+        resumed: the run folder that is resumed, if it exists.
+        reads_data: whether its data will be read; a run that is resumed may have them all.
+    """
+    from heedful.artifacts.run_folder import RunFolder, missing_run
+    from heedful.recipes.resolve import is_recipe_file, shipped_recipes
+    from heedful.runs.required_files import check_before_imports
+
+    if resumed and not (is_recipe_file(recipe) or Path(recipe).exists() or recipe in shipped_recipes()):
+        raise missing_run(Path(recipe))
+    if RunFolder(recipe).recipe.is_file():
+        raise RequestError(
+            f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
+        )
+    if reads_data:
+        check_before_imports(recipe, overrides)
+    # Imports torch, which takes longer than all checks above.
+    from heedful.runs.reading import read_recipe
+
+    return read_recipe(recipe, overrides, log, resumed=RunFolder(resumed) if resumed else None)[0]
 
 
 def report(folder: Path, settings: "TrainingConfig", trained: "Trained", as_json: bool) -> None:

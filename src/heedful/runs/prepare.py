@@ -3,18 +3,20 @@
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
 from heedful.data.memory import MemorySource
+from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
-from heedful.tasks.base import Log, PreparedData
+from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.inputs.words import TAGS
@@ -89,54 +91,85 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     old_report = read_json(folder.data_report) if folder.data_report.exists() else None
     if old_report is None:
         find_sources(sources_of(recipe.data), recipe.folder)
-    task, sets = task_for(recipe), recipe.data.sets
-    if task.Processor.files(folder)[-1].exists():
-        task.load(folder)
-    else:
-        log(task.info.fitting_message if recipe.start is None else f"starting from {recipe.start.run}")
-        with errors_named("data.train"):
-            task.fit_processor(lambda: rows_of(recipe, sets.train, training=True))
-        task.save(folder)
-    key, n_ids = task.processor.fingerprint, task.n_ids()
-    valid_rows: list[LocatedRow[Row]] = []
-    train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
-    if train is not None and valid is not None and old_report is not None:
-        if task.keeps_rows and distribution.is_first():  # only the first process validates
-            digest = RowDigest()
-            valid_rows = list(digest.through(rows_of(recipe, sets.valid)))
-            _check_digest("valid", digest, old_report)
-        return PreparedData(task, train, valid, valid_rows)
+    task = _fitted_task(recipe, folder, log)
+    if old_report is not None and (stored := _stored_data(recipe, folder, task, old_report)) is not None:
+        return stored
     if not distribution.is_first():
         raise DamagedError(f"{folder.cache}: changed while the processes of the run started; start it again")
     log(task.info.encoding_message)
-    reports: JsonObject = {}
-    stores, longest = {}, None
-    findings, digests = Findings(*_compared_columns(task.columns), _lacks_header(recipe.data.train)), {}
-    for part, source in (("valid", sets.valid), ("train", sets.train)):
-        report, digest, training = task.new_report(), RowDigest(), part == "train"
-        digests[part] = digest
-        rows = digest.through(rows_of(recipe, source, training=training))
-        rows = findings.through(rows) if training else rows
-        if part == "valid" and task.keeps_rows:
-            rows = _collect_rows(rows, valid_rows)
-        encoded = task.encode(rows, report)
-        with errors_named(f"data.{part}"):
-            ids = (row.row for row in encoded)
-            columns = task.columns.required + (task.columns.training if training else ())
-            stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)
+    findings = Findings(*_compared_columns(task.columns), _lacks_header(recipe.data.train))
+    sets: dict[str, _EncodedSet] = {}
+    for part in ("valid", "train"):
+        sets[part] = _encode(recipe, folder, task, part, findings)
         try:
-            _check_digest(part, digest, old_report)
+            _check_digest(part, sets[part].digest, old_report)
         except DataError:
             shutil.rmtree(folder.cache)
             raise
-        longest = report.longest  # in the end, of the training data
-        reports[part] = {**report.to_dict(), "sha256": digest.hexdigest()}
-        for line in report.lines():
+        for line in sets[part].report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
+    reports = {part: {**s.report.to_dict(), "sha256": s.digest.hexdigest()} for part, s in sets.items()}
     write_json(folder.data_report, {"version": 1, **reports})
-    for note in (*findings.notes(), *_cut_rows(reports), *_shared_rows(recipe, task.columns, digests)):
+    for note in (*findings.notes(), *_cut_rows(reports), *_shared_rows(recipe, task.columns, sets)):
         log(note)
-    return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
+    train, valid = sets["train"], sets["valid"]
+    return PreparedData(task, train.store, valid.store, valid.rows, train.report.longest)
+
+
+def _fitted_task(recipe: Recipe, folder: RunFolder, log: Log) -> Task:
+    """Return the task with its processor: the one in the folder, else one fitted to the training rows."""
+    task = task_for(recipe)
+    if task.Processor.files(folder)[-1].exists():
+        task.load(folder)
+        return task
+    log(task.info.fitting_message if recipe.start is None else f"starting from {recipe.start.run}")
+    with errors_named("data.train"):
+        task.fit_processor(lambda: rows_of(recipe, recipe.data.sets.train, training=True))
+    task.save(folder)
+    return task
+
+
+def _stored_data(recipe: Recipe, folder: RunFolder, task: Task, report: JsonObject) -> PreparedData | None:
+    """Return the data that are already in the folder; None if token ids are missing or damaged."""
+    key = task.processor.fingerprint
+    train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
+    if train is None or valid is None:
+        return None
+    rows: list[LocatedRow[Row]] = []
+    if task.keeps_rows and distribution.is_first():  # only the first process validates
+        digest = RowDigest()
+        rows = list(digest.through(rows_of(recipe, recipe.data.sets.valid)))
+        _check_digest("valid", digest, report)
+    return PreparedData(task, train, valid, rows)
+
+
+@dataclass(frozen=True)
+class _EncodedSet:
+    """A data set that was encoded: its ids, what was counted, and its rows if the task keeps them."""
+
+    store: TokenStore
+    report: DataReport
+    digest: RowDigest
+    rows: list[LocatedRow[Row]]
+
+
+def _encode(recipe: Recipe, folder: RunFolder, task: Task, part: str, findings: Findings) -> _EncodedSet:
+    """Encode the rows of ``train``, which also go through the findings, or of ``valid``."""
+    training = part == "train"
+    report, digest, kept = task.new_report(), RowDigest(), list[LocatedRow[Row]]()
+    rows = digest.through(rows_of(recipe, getattr(recipe.data.sets, part), training=training))
+    if training:
+        rows = findings.through(rows)
+    elif task.keeps_rows:
+        rows = _collect_rows(rows, kept)
+    encoded = task.encode(rows, report)
+    with errors_named(f"data.{part}"):
+        ids = (row.row for row in encoded)
+        columns = task.columns.required + (task.columns.training if training else ())
+        store = TokenStore.build(
+            ids, columns, folder.cache / part, task.processor.fingerprint, n_ids=task.n_ids()
+        )
+    return _EncodedSet(store, report, digest, kept)
 
 
 def _lacks_header(source: object) -> bool:
@@ -157,14 +190,14 @@ def _cut_rows(reports: JsonObject) -> Iterator[str]:
                 yield f"data.{part}: every row was truncated ({reason}); check the limit"
 
 
-def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDigest]) -> Iterator[str]:
+def _shared_rows(recipe: Recipe, columns: Columns, sets: Mapping[str, _EncodedSet]) -> Iterator[str]:
     """Yield a note for each other set with rows that are also training rows; running text repeats lines.
 
     A training needs no test sets: only files of texts are read, as far as they can be.
     """
     if len(columns.required) == 1:
         return
-    others = {"data.valid": digests["valid"]}
+    others = {"data.valid": sets["valid"].digest}
     for name, source in recipe.data.sets.test.items():
         if source.kind not in NOT_FILES | {"beside", "chain", "python"} and not columns.images:
             digest = others[f"data.test.{name}"] = RowDigest()
@@ -172,7 +205,7 @@ def _shared_rows(recipe: Recipe, columns: Columns, digests: Mapping[str, RowDige
                 for _ in digest.through(islice(rows_of(recipe, source), MOST_TEST_ROWS)):
                     pass
     for key, digest in others.items():
-        if note := shared_rows(digests["train"].row_hashes, digest.row_hashes):
+        if note := shared_rows(sets["train"].digest.row_hashes, digest.row_hashes):
             yield f"{key}: {note}"
 
 
