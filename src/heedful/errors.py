@@ -1,18 +1,36 @@
 """Exceptions: invalid requests (exit status 2) and failed work (exit status 1).
 
 Messages are written for the user: they name the file, line or key, the value found, and if possible the
-remedy. The command prints them without a traceback.
+remedy. The command prints them without a traceback, and IPython with the caller's part of it.
 """
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable
+from types import TracebackType
 
 
 class HeedfulError(Exception):
     """Base class of all exceptions that heedful raises."""
 
     exit_status = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the traceback that IPython shows: the frames above heedful's, and no other exceptions."""
+        shell = sys.modules["IPython"].get_ipython()
+        shown = HeedfulError(*self.args)
+        lines: list[str] = shell.InteractiveTB.structured_traceback(
+            type(self), shown, _above_package(self.__traceback__)
+        )
+        return lines
+
+
+def _above_package(trace: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback above the first frame of this package."""
+    if trace is None or trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        return None
+    return TracebackType(_above_package(trace.tb_next), trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 class RequestError(HeedfulError):

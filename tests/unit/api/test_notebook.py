@@ -124,3 +124,22 @@ assert not in_notebook()
     pytest.importorskip("IPython")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance(colors="nocolor")
+shell.run_cell("import heedful\\ndef mine():\\n    return heedful.load('no/such/run')")
+shell.run_cell("mine()")
+shell.run_cell("heedful.build('char-mini', vocab_size=11)(None)")
+"""
+
+
+def test_the_traceback_of_a_wrong_request_ends_in_the_cell():
+    finished = subprocess.run([sys.executable, "-c", CELLS], capture_output=True, text=True, check=True)
+    mistake, fault = re.split(r"^-{9,}$", finished.stdout, flags=re.MULTILINE)[1:]
+    assert mistake.strip().endswith("RequestError: no/such/run: no such run (no folder no/such)")
+    assert mistake.count("Cell In[1], line") == 2
+    assert ".py" not in mistake
+    assert ".py" in fault
