@@ -27,7 +27,13 @@ from heedful.tasks.generation.reference_scores import GetSources, reference_forc
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
+from heedful.tasks.metrics.translation import (
+    Language,
+    References,
+    check_language,
+    quick_scores,
+    reference_notes,
+)
 from heedful.tasks.model_input import (
     PREFIX,
     SOURCE,
@@ -238,7 +244,7 @@ class Seq2SeqTask(Task, TextScoring):
         if settings.decode == 0:
             return validate_likelihood
         rows = list(islice(self.validation_rows(data), settings.decode))
-        source, target = self.sides
+        source = self.sides[0]
 
         def validate(model: nn.Module) -> Mapping[str, float]:
             assert isinstance(model, Model)
@@ -247,12 +253,15 @@ class Seq2SeqTask(Task, TextScoring):
             predictor = self.predictor(Inference(model), options)
             predictions = predictor.predict([row.row[source] for row in rows])
             predicted = PredictedRows.readable("data.valid", rows, predictions, {}, drop=True)
-            references = [row.row[target] for row in predicted.rows]
-            return {**metrics, **self.quick_scores(predicted.texts, references)}
+            return {**metrics, **self.quick_scores(predicted.texts, self.references(predicted.rows))}
 
         return validate
 
-    def quick_scores(self, texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    def references(self, rows: Sequence[LocatedRow[Row]]) -> References:
+        """Return the texts that the answer to each row is scored against."""
+        return [row.row[self.sides[1]] for row in rows]
+
+    def quick_scores(self, texts: Sequence[str], references: References) -> dict[str, float]:
         """Return the scores of generated texts in validations: BLEU and chrF."""
         language = self.recipe.evaluation.language
         return quick_scores(texts, references, language=language, lowercase=self.lowercase)

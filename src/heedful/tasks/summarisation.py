@@ -12,6 +12,7 @@ from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.processor import SOURCE, TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
+from heedful.tasks.metrics.translation import References
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, reference_record, references_of
 from heedful.tasks.task_info import Columns
@@ -63,7 +64,11 @@ class Summarisation(Translation):
         """Source and target, and further references."""
         return replace(super().columns, list_valued=(REFERENCES,))
 
-    def quick_scores(self, texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    def references(self, rows: Sequence[LocatedRow[Row]]) -> list[list[str]]:
+        """Return the references of each row, or its target."""
+        return [references_of(row.row, TARGET) for row in rows]
+
+    def quick_scores(self, texts: Sequence[str], references: References) -> dict[str, float]:
         """Return the scores of summaries in validations: BLEU, chrF and ROUGE."""
         scores = rouge_scores(texts, references, **self._rouge).values()
         rouge = {score.metric: score.value for score in scores}
@@ -74,13 +79,13 @@ class Summarisation(Translation):
 
     def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
         """Return ROUGE of the summaries, and the likelihood of the references."""
-        scores = rouge_scores(predicted.texts, _references(predicted.rows), **self._rouge)
+        scores = rouge_scores(predicted.texts, self.references(predicted.rows), **self._rouge)
         likelihoods, notes = self.likelihood(model, predicted.rows)
         return [*scores.values(), *likelihoods], notes
 
     def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield source, references and summary of each row, with its scores."""
-        references = _references(predicted.rows)
+        references = self.references(predicted.rows)
         row_scores = sentence_rouge(predicted.texts, references, **self._rouge)
         for (row, prediction), texts, scores in zip(predicted, references, row_scores, strict=True):
             record = {"source": row.row[SOURCE], **reference_record(texts), **prediction.to_dict()}
@@ -90,7 +95,3 @@ class Summarisation(Translation):
     def _rouge(self) -> JsonObject:
         settings = self.recipe.evaluation
         return {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
-
-
-def _references(rows: Sequence[LocatedRow[Row]]) -> list[list[str]]:
-    return [references_of(row.row, TARGET) for row in rows]

@@ -16,6 +16,7 @@ from heedful.runs.train import train_run
 from heedful.tasks.generation import reference_scores
 from heedful.tasks.generation.generator import score_targets
 from heedful.text.specials import SPECIALS
+from heedful.training.callbacks import Validated
 
 LINES = [" ".join(words) for words in (["a", "b"], ["b", "a", "c"], ["c"], ["a", "c", "c"], ["b"])] * 7
 
@@ -55,10 +56,10 @@ def recipe(**sections):
     return recipe_from(Tree.of(plain(**sections), Mark("r")))
 
 
-def into(folder, **sections):
+def into(folder, callback=lambda event: None, **sections):
     (folder / "text").write_text("\n".join(LINES) + "\n")
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    train_run(settings, folder / "run", device="cpu")
+    train_run(settings, folder / "run", device="cpu", callbacks=lambda run_folder: [callback])
     return load(folder / "run", device="cpu")
 
 
@@ -182,12 +183,15 @@ def test_rouge_is_to_the_nearest_of_several_references(tmp_path):
         "lists": {"references": "summaries"},
     }
     first = {**several, "lists": {}}
-    data = {**plain()["data"], "test": {"several": several, "first": first}}
-    run = into(tmp_path, **sections, data=data)
+    data = {**plain()["data"], "valid": several, "test": {"several": several, "first": first}}
+    events = []
+    run = into(tmp_path, events.append, **sections, data=data, validation={"decode": len(rows)})
     found = {split: evaluate(run, split, chosen_splits(run, split, None)[split]) for split in data["test"]}
     assert found["first"].scores[0].value == 0
     assert found["several"].scores[0].value > 20
     assert "refs:3" in found["several"].scores[0].signature
+    validations = [event.metrics["rouge-1"] for event in events if isinstance(event, Validated)]
+    assert pytest.approx(found["several"].scores[0].value) in validations
     # The likelihood is that of the target alone.
     assert found["several"].scores[3] == found["first"].scores[3]
     assert next(iter(found["several"].rows()))["references"] == rows[0]["summaries"]
