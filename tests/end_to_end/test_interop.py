@@ -7,6 +7,9 @@ import struct
 
 import pytest
 
+from heedful.runs.reading import read_recipe
+from heedful.runs.warm_start import rate_note
+
 TEXT = "the cat sat on the mat.\nthe dog sat on the log.\n\n" * 12
 RECIPE = """\
 task: {kind: language-modelling}
@@ -110,6 +113,32 @@ def test_an_imported_run_says_what_it_is_when_it_is_to_be_trained(heedful, gpt2,
             "an imported run has no data sets",
             "--text FILE evaluates it on your data",
         )
+
+
+def test_a_rate_for_new_weights_is_noted_of_an_imported_model(heedful, model, gpt2, tmp_path):
+    heedful("import", gpt2, "gpt2", cwd=tmp_path)
+    (tmp_path / "train.txt").write_text(TEXT, "utf-8")
+    (tmp_path / "valid.txt").write_text(TEXT, "utf-8")
+    (tmp_path / "lm.yaml").write_text(RECIPE, "utf-8")
+
+    def notes(start, *overrides):
+        changes = [f"start.run={start}", "training.max_updates=1", *overrides]
+        done = heedful(
+            "train", "lm.yaml", "--out", f"runs/{len(overrides)}", "--overwrite", *changes, cwd=tmp_path
+        )
+        assert done.status == 0, done.err
+        return [line for line in done.err.splitlines() if "a rate for new weights" in line]
+
+    noted = "a rate for new weights, not for those of an imported model; usual is"
+    adam, muon = "optimizer.kind=adam schedule.peak=0.02", "optimizer.kind=muon schedule.peak=5e-05"
+    assert notes("gpt2") == [f"{adam}: {noted} schedule.peak=5e-5"]
+    assert notes("gpt2", "schedule.peak=5e-5", "optimizer.kind=muon") == [
+        f"{muon}: {noted} optimizer.kind=adamw schedule.peak=5e-5"
+    ]
+    assert notes("gpt2", "schedule.peak=5e-5") == notes(model) == []
+    for frozen, is_noted in (("none", True), ("embedding", True), ("body", False)):
+        changes = [f"start.run={tmp_path / 'gpt2'}", f"start.frozen={frozen}"]
+        assert (rate_note(read_recipe(tmp_path / "lm.yaml", changes)[0]) is not None) == is_noted
 
 
 def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):

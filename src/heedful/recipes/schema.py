@@ -457,8 +457,14 @@ class Recipe(Config):
 
     @check
     def _leaves_the_warm_up_of_its_schedule(self) -> None:
-        """Check before tokenising that the last update of the schedule comes after its warm-up."""
-        if isinstance(self.schedule, CosineConfig | LinearConfig):
+        """Check before tokenising that the last update of the schedule comes after its warm-up.
+
+        Only the data tell how many updates an epoch has.
+        """
+        only_epochs = self.training.max_epochs is not None and self.training.max_updates is None
+        if isinstance(self.schedule, CosineConfig | LinearConfig) and not (
+            only_epochs and self.schedule.updates is None
+        ):
             try:
                 last_update(self.schedule, self.training.max_updates)
             except RequestError as error:

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass
 
 from torch import nn
 
+from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.warm_start import freeze, rate_shares
 from heedful.training.optimizers import MuonConfig, build_optimizer
-from heedful.training.schedules import PlateauConfig, Schedule, build_schedule
+from heedful.training.schedules import CosineConfig, LinearConfig, PlateauConfig, Schedule, build_schedule
 from heedful.typing import JsonObject
 
 POINTS = 500
@@ -81,8 +82,12 @@ class LearningRates:
         }
 
 
-def schedule_of(recipe: Recipe) -> Schedule:
+def schedule_of(recipe: Recipe, max_updates: int | None) -> Schedule:
     """Return the schedule of a training.
+
+    Args:
+        recipe: the recipe.
+        max_updates: the number of updates that the limits of the training allow; None: any number.
 
     Raises:
         RequestError: it needs a number of updates and none is set, or it ends within its warm-up.
@@ -90,7 +95,7 @@ def schedule_of(recipe: Recipe) -> Schedule:
     return build_schedule(
         recipe.schedule,
         d_model=getattr(recipe.model, "d_model", None) or recipe.model.d_hidden,
-        max_updates=recipe.training.max_updates,
+        max_updates=max_updates,
         direction=recipe.training.direction,
     )
 
@@ -104,9 +109,17 @@ def learning_rates(name: str, recipe: Recipe, model: nn.Module) -> LearningRates
         model: its model, of any device; parameters that are not trained are marked so.
 
     Raises:
-        RequestError: the schedule, or a share of the rate, does not suit the recipe or the model.
+        RequestError: the schedule, or a share of the rate, does not suit the recipe or the model; or the
+            schedule ends with an epoch, and only the data tell after how many updates.
     """
-    schedule = schedule_of(recipe)
+    decays = isinstance(recipe.schedule, CosineConfig | LinearConfig) and recipe.schedule.updates is None
+    if decays and recipe.training.max_updates is None:
+        raise RequestError(
+            f"schedule.kind={recipe.schedule.kind} decays until training.max_epochs="
+            f"{recipe.training.max_epochs}, after a number of updates that depends on the data; set "
+            "training.max_updates=N to plot N updates"
+        )
+    schedule = schedule_of(recipe, recipe.training.max_updates)
     warmup = int(getattr(schedule, "warmup", 0))
     updates = recipe.training.max_updates or getattr(recipe.schedule, "updates", None)
     updates = updates or max(UNLIMITED, 5 * warmup)
@@ -115,7 +128,7 @@ def learning_rates(name: str, recipe: Recipe, model: nn.Module) -> LearningRates
     points = tuple(Point(update, schedule.rate(update)) for update in shown)
     groups = tuple(_groups(recipe, model))
     return LearningRates(
-        name, recipe.schedule.kind, updates, warmup, points, groups, tuple(_notes(recipe, groups))
+        name, recipe.schedule.kind, updates, warmup, points, groups, tuple(_notes(recipe, groups, decays))
     )
 
 
@@ -130,14 +143,15 @@ def _groups(recipe: Recipe, model: nn.Module) -> Iterator[RateGroup]:
         yield RateGroup(share, sizes[share])
 
 
-def _notes(recipe: Recipe, groups: tuple[RateGroup, ...]) -> Iterator[str]:
+def _notes(recipe: Recipe, groups: tuple[RateGroup, ...], decays: bool) -> Iterator[str]:
     training = recipe.training
     ends = {name: getattr(training, name) for name in ("max_epochs", "max_minutes", "patience")}
     others = " and ".join(f"training.{name}={n:g}" for name, n in ends.items() if n is not None)
     if training.max_updates is None:
         yield (f"the number of updates depends on {others}; training.max_updates=N shows the first N of them")
     elif others:
-        yield f"{others} may end the training earlier"
+        decay = " (and then the decay, too)" if decays and training.max_epochs is not None else ""
+        yield f"{others} may end the training earlier{decay}"
     if isinstance(recipe.schedule, PlateauConfig):
         yield "without reductions, which depend on the validations"
     if len(groups) > 1:

@@ -32,7 +32,7 @@ from heedful.runs.memory_budget import (
 )
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
-from heedful.runs.warm_start import freeze, rate_shares, take_weights
+from heedful.runs.warm_start import freeze, rate_note, rate_shares, take_weights
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.pretrained import frozen_tables
 from heedful.tasks.registry import task_for
@@ -44,7 +44,7 @@ from heedful.training.fast_paths import choose_compile, choose_precision, choose
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import is_better
+from heedful.training.schedules import CosineConfig, LinearConfig, Schedule, is_better
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
@@ -126,7 +126,7 @@ def _set_up(
     """
     recipe, prepared, module, data = prepare_training(recipe, folder, device, resume=resume, log=log)
     task = prepared.task
-    schedule = schedule_of(recipe)
+    schedule = _schedule(recipe, data, log)
     n_processes = choose_processes(recipe.training, module, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
@@ -249,6 +249,8 @@ def build_module(task: Task, device: torch.device, log: Log | None = None) -> Mo
         transfer = take_weights(recipe, module.model, partial(task.warm_start.weights, recipe))
         if recipe.start is not None:
             log(f"starting from the weights of {recipe.start.run}{transfer}")
+        if note := rate_note(recipe):
+            log(note)
         task.initialise(module.model, log)
     return module.to(device)
 
@@ -311,6 +313,29 @@ def _check_compiled(
             ) from error
         module.uncompile()
         log(f"{reason}; training without compiling")
+
+
+def _schedule(recipe: Recipe, data: PlannedData, log: Log) -> Schedule:
+    """Return the schedule; a decay ends with the training, be it limited by updates or by epochs.
+
+    All epochs count like the first, though their numbers of updates may differ slightly.
+
+    Raises:
+        RequestError: the training ends within the warm-up.
+    """
+    decay, (n_updates, n_epochs) = recipe.schedule, (recipe.training.max_updates, recipe.training.max_epochs)
+    if n_epochs is None or not isinstance(decay, CosineConfig | LinearConfig) or decay.updates is not None:
+        return schedule_of(recipe, n_updates)
+    of_epochs = n_epochs * len(data.epoch(0))
+    if n_updates is not None and n_updates <= of_epochs:
+        return schedule_of(recipe, n_updates)
+    if of_epochs <= decay.warmup_updates(of_epochs):
+        raise RequestError(
+            f"schedule.warmup={decay.warmup} must be smaller than the {of_epochs} updates of "
+            f"training.max_epochs={n_epochs}; lower it"
+        )
+    log(f"training.max_epochs={n_epochs}: {of_epochs:,} updates, over which the learning rate decays")
+    return schedule_of(recipe, of_epochs)
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:

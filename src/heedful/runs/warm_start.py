@@ -13,8 +13,12 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import GridEmbedding, PatchEmbedding, resize_positions
 from heedful.recipes.schema import Recipe, StartConfig
 from heedful.tasks.pretrained import HEADS, MappedWeights, frozen_tables, start_folder
+from heedful.training.optimizers import MuonConfig
 
 ENCODER = ("source_embedding.", "encoder.")
+HIGHEST_RATE = 3e-4
+"""Largest peak of a schedule for the weights of an imported model that is not noted."""
+
 TABLES = ("embedding.", "source_embedding.", "target_embedding.")
 
 
@@ -87,6 +91,23 @@ def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = Map
     return TransferReport(
         sorted({_part(name) for name in new_names}), [*mapped.dropped, *_unused(tensors, model), *heads]
     )
+
+
+def rate_note(recipe: Recipe) -> str | None:
+    """Return a note if a recipe would train the weights of an imported model as if they were new.
+
+    BERT's authors fine-tune it with 2e-5 to 5e-5 (Devlin et al. 2019, appendix A.3); rates for new weights
+    are 20 times as large, and Muon's are larger still.
+    """
+    folder, start = start_folder(recipe), recipe.start
+    if folder is None or start is None or start.frozen == "body" or "imported" not in folder.read_card():
+        return None
+    muon, peak = isinstance(recipe.optimizer, MuonConfig), getattr(recipe.schedule, "peak", 0.0)
+    if not muon and peak <= HIGHEST_RATE:
+        return None
+    used = f"optimizer.kind={recipe.optimizer.kind} schedule.peak={peak:g}"
+    changes = [*(["optimizer.kind=adamw"] if muon else []), "schedule.peak=5e-5"]
+    return f"{used}: a rate for new weights, not for those of an imported model; usual is {' '.join(changes)}"
 
 
 def _part(name: str) -> str:

@@ -207,7 +207,8 @@ class _DecayConfig(Config):
         peak: the largest rate.
         warmup: the update of the largest rate; or, if it is less than 1, its share of all updates.
         floor: the rate at the end of the decay and after it.
-        updates: the update at which the decay ends; null: ``training.max_updates``.
+        updates: the update at which the decay ends; null: where ``training.max_updates`` or
+            ``training.max_epochs`` ends the training, whichever comes first.
     """
 
     kind: str
@@ -284,7 +285,7 @@ def build_schedule(
     Args:
         config: the schedule and its settings.
         d_model: the model width, for `Warmup`.
-        max_updates: the number of training updates, for `Cosine` and `Linear`.
+        max_updates: the number of updates that the limits of the training allow, for `Cosine` and `Linear`.
         direction: whether a lower or higher validation metric is better, for `Plateau`.
 
     Raises:
@@ -315,11 +316,12 @@ def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) ->
     updates = config.updates or max_updates
     if updates is None:
         raise RequestError(
-            f"schedule.kind={config.kind} needs a last update: set schedule.updates or training.max_updates"
+            f"schedule.kind={config.kind} needs a last update: set schedule.updates, training.max_updates or "
+            "training.max_epochs"
         )
     if updates <= config.warmup_updates(updates):
+        limit = "schedule.updates" if config.updates else "training.max_updates"
         raise RequestError(
-            f"schedule.warmup={config.warmup} must be smaller than "
-            f"{'schedule.updates' if config.updates else 'training.max_updates'}={updates}; lower it"
+            f"schedule.warmup={config.warmup} must be smaller than {limit}={updates}; lower it"
         )
     return updates

@@ -27,7 +27,7 @@ MESSAGES = {
     ),
     "early_stopping=true": "use training.patience (validations without improvement)",
     "training.fp16=true": "use training.precision (auto, fp32 or bf16; there is no fp16)",
-    "training.warmup_ratio=0.1": "use schedule.warmup (updates, not a share)",
+    "training.warmup_ratio=0.1": "use schedule.warmup (updates, or a share of them below 1)",
     "model.num_heads=4": "use model.layer.mixer.n_heads",
     "model.encoder.type=transformer": "use model.kind (and sizes in the section model, for both sides)",
     "data.max_seq_length=50": "use data.filter.max_length (tokens of a text)",

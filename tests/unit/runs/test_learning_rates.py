@@ -11,8 +11,10 @@ from heedful.explain.drawing.heat_map import SUFFIXES
 from heedful.model_summary.described_model import RequestedSizes, find_model
 from heedful.recipes.resolve import shipped_recipes
 from heedful.runs.learning_rates import UNLIMITED, learning_rates, schedule_of
+from heedful.runs.reading import read_recipe
 from heedful.runs.train import train_run
 from heedful.training.callbacks import Updated
+from heedful.training.schedules import Cosine
 
 SCHEDULES = [
     ["schedule.kind=warmup", "schedule.warmup=300"],
@@ -36,7 +38,7 @@ def rates_of(name, *overrides):
 @pytest.mark.parametrize("updates", [5, 499, 4321])
 def test_a_curve_is_that_of_the_schedule(changes, updates):
     rates, recipe = rates_of("phrasebook-de", f"training.max_updates={updates}", *changes)
-    schedule = schedule_of(recipe)
+    schedule = schedule_of(recipe, updates)
     every = [schedule.rate(update) for update in range(1, updates + 1)]
     assert all(point.rate == every[point.update - 1] for point in rates.points)
     shown = [point.update for point in rates.points]
@@ -53,7 +55,7 @@ def test_a_training_without_a_number_of_updates_shows_the_first_ones():
     assert rates.notes[0].startswith("the number of updates depends on training.max_epochs=3")
     rates, _ = rates_of("phrasebook-de", *changes, "schedule.kind=linear", "schedule.updates=77")
     assert rates.updates == 77
-    with pytest.raises(RequestError, match="needs a last update"):
+    with pytest.raises(RequestError, match=r"decays until training\.max_epochs=3, .*max_updates=N"):
         rates_of("phrasebook-de", *changes, "schedule.kind=linear")
 
 
@@ -110,6 +112,31 @@ def test_a_training_reports_these_rates(tmp_path):
     train_run(recipe, tmp_path / "run", device="cpu", callbacks=lambda folder: [events.append])
     reported = [event.rate for event in events if isinstance(event, Updated)]
     assert reported == [point.rate for point in rates.points]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("updates, last", [("null", 15), (9, 9), (99, 15)])
+def test_a_decay_ends_with_the_training_be_it_after_updates_or_epochs(tmp_path, updates, last):
+    (tmp_path / "text").write_text("a b\nb a c\nc\n", "utf-8")
+    (tmp_path / "own.yaml").write_text(TRANSLATOR, "utf-8")
+    limits = ["training.max_epochs=5", f"training.max_updates={updates}", "training.tokens_per_update=2"]
+    recipe, events = read_recipe(tmp_path / "own.yaml", limits)[0], []
+    train_run(recipe, tmp_path / "run", device="cpu", callbacks=lambda folder: [events.append])
+    reported = [event.rate for event in events if isinstance(event, Updated)]
+    cosine = Cosine(recipe.schedule.peak, last, round(last / 2))
+    assert reported == [cosine.rate(update) for update in range(1, last + 1)]
+    assert reported[-1] == 0
+
+
+@pytest.mark.slow
+def test_epochs_that_end_within_the_warm_up_are_refused(tmp_path):
+    (tmp_path / "text").write_text("a b\nb a c\nc\n", "utf-8")
+    (tmp_path / "own.yaml").write_text(TRANSLATOR, "utf-8")
+    limits = ["training.max_epochs=2", "training.max_updates=null", "schedule.warmup=2"]
+    recipe = read_recipe(tmp_path / "own.yaml", limits)[0]
+    expected = r"schedule\.warmup=2 must be smaller than the 2 updates of training\.max_epochs=2; lower it"
+    with pytest.raises(RequestError, match=expected):
+        train_run(recipe, tmp_path / "run", device="cpu")
 
 
 def invoke(*arguments):

@@ -46,7 +46,7 @@ NONE = "schedule.warmup={0} must be smaller than {2}={1}; lower it"
         ((), ["schedule.warmup=70"], "on the command line", NONE.format(70, 60, "training.max_updates")),
         ((), ["schedule.updates=40"], "on the command line", NONE.format(50, 40, "schedule.updates")),
         (
-            ("max_updates: 60", "max_epochs: 1"),
+            ("max_updates: 60", "max_minutes: 1"),
             [],
             "r.yaml:8",
             "schedule.kind=linear needs a last update",

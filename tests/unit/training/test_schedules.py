@@ -110,7 +110,9 @@ def test_the_built_schedule_has_the_configured_values():
 
 
 def test_errors():
-    with pytest.raises(RequestError, match=r"schedule.updates or training.max_updates"):
+    with pytest.raises(
+        RequestError, match=r"schedule\.updates, training\.max_updates or training\.max_epochs"
+    ):
         build_schedule(CosineConfig(), d_model=8)
     with pytest.raises(
         RequestError, match=r"schedule\.warmup=9 must be smaller than training\.max_updates=9"
