@@ -213,6 +213,11 @@ def test_words_that_cannot_be_told_are_refused_before_training(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_text_of_unknown_tokens_is_refused_before_training(tmp_path):
+    with pytest.raises(RequestError, match=r"data\.train: the tokenizer knows no token of the text"):
+        into(tmp_path, tokenizer={"subwords": {"kind": "character", "min_frequency": 100_000}})
+
+
 def test_a_text_of_one_token_is_refused(tmp_path):
     (tmp_path / "train.txt").write_text("a")
     (tmp_path / "valid.txt").write_text("a")

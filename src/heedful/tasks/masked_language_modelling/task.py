@@ -35,7 +35,7 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import CombinedObjective, Objective
 from heedful.recipes import schema
-from heedful.tasks.base import RowReader
+from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
@@ -218,6 +218,15 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         if recipe.task.next_sentence:
             parts.append(SequenceClass(head="next"))
         return CombinedObjective(*parts)
+
+    def check_data(self, data: PreparedData) -> None:
+        """Check that both sets have tokens to mask; special tokens, also unknown ones, are never masked."""
+        for part, store in (("train", data.train), ("valid", data.valid)):
+            if (store.stream(TEXT) < len(SPECIALS)).all():
+                raise DataError(
+                    f"data.{part}: the tokenizer knows no token of the text, so none can be masked; lower "
+                    "tokenizer.subwords.min_frequency, or give more text"
+                )
 
     def batches(self, store: TokenStore, *, training: bool) -> MaskedBatches:
         """Return batches of windows; in training, other tokens are masked in every epoch."""
