@@ -357,6 +357,10 @@ def finish(
     seal(folder, recipe, model, facts, tuned)
 
 
+OWN_ENTRIES = ("version", "heedful", "created", "task", "files", "sha256", "imported")
+"""Entries of the card that are not facts about the training."""
+
+
 def seal(
     folder: RunFolder,
     recipe: Recipe,
@@ -370,7 +374,7 @@ def seal(
         folder: has the recipe and the processor.
         recipe: the same.
         model: with the weights that predictions use.
-        facts: entries of the card about the training.
+        facts: entries of the card about the training, as JSON values; none of `OWN_ENTRIES`.
         tuned: the result of `Task.tune`.
     """
     # Remove the old card first: its hash would not match the new weights.
