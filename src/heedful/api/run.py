@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from heedful.api.checks import check_columns, check_split
-from heedful.api.given import rows_source
+from heedful.api.given import memory_names, rows_source
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError, nearest
@@ -23,6 +23,7 @@ from heedful.runs import comparing
 from heedful.runs import run as runs
 from heedful.runs.arguments import decoding_of, indices, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.prepare import check_rows
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.inputs.processor import TaskProcessor
@@ -141,7 +142,8 @@ class Run(runs.Run):
 
         Raises:
             RequestError: there is no such data set, or several test sets; or an option is not supported.
-            DataError: there is nothing to score.
+            DataError: there is nothing to score, or rows that were given in Python have changed since the
+                training.
         """
         check_split(split)
         check_columns(columns)
@@ -155,6 +157,8 @@ class Run(runs.Run):
                 names = ", ".join(sources)
                 raise RequestError(f"{split}: the run has several test sets; expected one of {names}")
             ((name, source),) = sources.items()
+            if name in ("train", "valid") and [*memory_names(source)]:
+                check_rows(self.recipe, self.folder, name)
         else:
             name = "data"
             source, held = rows_source(data, self.recipe.data.train, columns)

@@ -155,7 +155,7 @@ def resume(
     check_overrides(overrides)
     folder = RunFolder(run)
     settings = saved_recipe(folder, overrides_layer(overrides))
-    held = hold_again(settings.data, data or {})
+    held = hold_again(saved_recipe(folder), folder, data or {})
     train_into(
         settings,
         folder.path,

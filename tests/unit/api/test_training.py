@@ -316,6 +316,40 @@ def test_a_run_on_rows_is_not_resumed_with_others(tmp_path):
 
 
 @pytest.mark.slow
+def test_other_rows_are_refused_also_if_the_run_has_the_token_ids(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    longer = {"overrides": {"training.max_updates": 6}, "progress": False}
+    train(tmp_path / "run", data, overrides={"training.max_updates": 3})
+    for name, n in (("train", 60), ("valid", 11)):
+        for others in (list(rows(n, 5)), data[name][::-1], data[name][1:]):
+            with pytest.raises(DataError, match=f"data.{name}: the rows have changed since the run was"):
+                heedful.resume(tmp_path / "run", data={**data, name: others}, **longer)
+    assert heedful.resume(tmp_path / "run", **longer).folder.read_card()["updates"] == 6
+    train(tmp_path / "split", {"train": data["train"]}, overrides={"training.max_updates": 3})
+    with pytest.raises(DataError, match=r"data\.train: the rows have changed"):
+        heedful.resume(tmp_path / "split", data={"train": list(rows(60, 5))}, **longer)
+    run = heedful.resume(tmp_path / "split", data={"train": data["train"]}, **longer)
+    assert run.folder.read_card()["updates"] == 6
+
+
+@pytest.mark.slow
+def test_rows_that_change_after_the_training_are_not_scored(tmp_path):
+    import pandas
+
+    data = {"train": pandas.DataFrame(list(rows(60, 1))), "valid": list(rows(11, 2))}
+    run = train(tmp_path / "run", {**data, "other": list(rows(13, 3))})
+    scores = {split: run.evaluate(split)["accuracy"].value for split in ("train", "valid")}
+    data["valid"][-1] = {**data["valid"][-1], "label": "sour"}
+    data["valid"][-2] = {**data["valid"][-2], "label": "sour"}
+    data["train"].loc[59, "text"] = "another"
+    for split in scores:
+        for limit in (None, 3):
+            with pytest.raises(DataError, match=f"data.{split}: the rows have changed since the run was"):
+                run.evaluate(split, limit=limit)
+    assert run.evaluate("other")["accuracy"].counts["examples"] == 13
+
+
+@pytest.mark.slow
 def test_several_processes_train_on_rows_of_one(tmp_path):
     pairs = [{"source": row["text"], "target": row["label"]} for row in rows(80)]
     overrides = {
