@@ -91,7 +91,8 @@ def train(
         **unknown: none; settings of the recipe, such as ``max_updates``, are overrides.
 
     Raises:
-        RequestError: the recipe is invalid (the message lists every problem), or the folder has a run.
+        RequestError: the recipe is invalid (the message lists every problem), the folder has a run, or
+            another training is running in this process.
         DataError: the data cannot be used.
         WorkError: training failed, for example because the loss is NaN.
     """
@@ -146,7 +147,8 @@ def resume(
         progress: see there.
 
     Raises:
-        RequestError: the folder is not a run, or a setting may not change.
+        RequestError: the folder is not a run, a setting may not change, or another training is running in
+            this process.
         DataError: the data have changed.
         DamagedError: all checkpoints are damaged.
     """

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -439,6 +440,29 @@ def test_a_callback_that_returns_true_stops_the_training(event, n, from_files, t
     assert [line["update"] for line in lines] == [*range(1, n + 1)]
     resumed = heedful.resume(tmp_path / "run", data=data, progress=False)  # by default it goes on to the end
     assert_equal(weights(resumed), weights(from_files))
+
+
+@pytest.mark.slow
+def test_a_training_within_a_training_is_refused(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    refused = []
+
+    def second(name):
+        with pytest.raises(RequestError, match="a training is running in another thread of this"):
+            train(tmp_path / name, data)
+        refused.append(name)
+
+    def start_others(event):
+        if isinstance(event, Updated) and event.update == 2:
+            second("nested")
+            thread = threading.Thread(target=second, args=["thread"])
+            thread.start()
+            thread.join()
+
+    run = train(tmp_path / "run", data, callbacks=[start_others])
+    assert refused == ["nested", "thread"]
+    assert not [name for name in refused if (tmp_path / name).exists()]
+    assert_equal(weights(run), weights(train(tmp_path / "alone", data)))
 
 
 @pytest.mark.slow
