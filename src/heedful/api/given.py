@@ -21,7 +21,7 @@ from heedful.data.sources import (
     user_table,
 )
 from heedful.data.text import TsvSource
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
 from heedful.recipes.schema import Recipe
@@ -41,11 +41,25 @@ VALID_SHARE = 0.1
 """The share of the training rows that validate a training without validation data."""
 
 
-def recipe_input(recipe: "str | Path | Settings") -> RecipeInput:
-    """Return a recipe as the functions of `heedful.recipes` take it."""
-    if isinstance(recipe, Mapping):
-        return Tree.of(plain(recipe, "recipe"), Mark("recipe"))
-    return recipe
+RecipeLike: TypeAlias = str | Path | Settings | Recipe
+"""The path of a YAML file, the name of a shipped recipe, settings, or the recipe of a run."""
+
+
+def recipe_input(recipe: RecipeLike) -> RecipeInput:
+    """Return a recipe as the functions of `heedful.recipes` take it.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if isinstance(recipe, str | Path):
+        return recipe
+    settings = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else recipe
+    if not isinstance(settings, Mapping):
+        raise RequestError(
+            f"recipe: expected a name, the path of a YAML file, or settings, got {type_name(settings)}; of a "
+            "run, give run.recipe"
+        )
+    return Tree.of(plain(settings, "recipe"), Mark("recipe"))
 
 
 def overrides_layer(overrides: Settings | None) -> Tree:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.api.given import DataLike, Settings
+from heedful.api.given import DataLike, RecipeLike, Settings
 from heedful.api.run import Run
 from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
@@ -160,7 +160,7 @@ def _check_finite(model: Model) -> None:
 
 
 def prepare(
-    recipe: str | Path | Settings,
+    recipe: RecipeLike,
     out: str | Path,
     *,
     overrides: Settings | None = None,

@@ -8,6 +8,7 @@ from typing import Any, Never
 from heedful.api.checks import check_callbacks, check_columns, check_overrides, refuse_argument
 from heedful.api.given import (
     DataLike,
+    RecipeLike,
     Settings,
     hold_again,
     overrides_layer,
@@ -36,23 +37,25 @@ from heedful.training.callbacks import (
 )
 
 
-def recipe(name: str | Path, /, **changes: Any) -> dict[str, Any]:
+def recipe(name: RecipeLike, /, **changes: Any) -> dict[str, Any]:
     """Return the settings of a recipe as a dict that can be edited, printed and given to `train`.
 
     Args:
-        name: a shipped recipe, or the path of a YAML file.
+        name: a shipped recipe, the path of a YAML file, settings, or the recipe of a run (``run.recipe``).
         **changes: sections and keys to merge over it, nested: ``training={"max_updates": 300}``. Entries of
             ``sizes`` lose what is changed, so that the changes hold for any amount of data.
 
     Raises:
         RequestError: there is no such recipe.
     """
-    settings: dict[str, Any] = merge_above_sizes(as_one_layer(name), overrides_layer(changes)).data
+    settings: dict[str, Any] = merge_above_sizes(
+        as_one_layer(recipe_input(name)), overrides_layer(changes)
+    ).data
     return settings
 
 
 def train(
-    recipe: str | Path | Settings,
+    recipe: RecipeLike,
     out: str | Path | None = None,
     *,
     overrides: Settings | None = None,
@@ -69,7 +72,8 @@ def train(
     """Train a recipe into a run, and load the run.
 
     Args:
-        recipe: the path of a YAML file, the name of a shipped recipe, or settings (`heedful.recipe`).
+        recipe: the path of a YAML file, the name of a shipped recipe, settings (`heedful.recipe`), or the
+            recipe of a run (``run.recipe``).
         out: the run's folder, which must be new or empty; by default ``runs/NAME`` for a recipe with a name.
         overrides: settings to merge over the recipe, ``{"training.max_updates": 500}`` or nested; a class or
             function of yours may stand for the ``kind`` of a part.
@@ -114,10 +118,10 @@ def train(
     return loaded(folder, device, held)
 
 
-def _run_folder(recipe: str | Path | Settings, out: str | Path | None) -> Path:
+def _run_folder(recipe: RecipeLike, out: str | Path | None) -> Path:
     if out is not None:
         return Path(out)
-    if isinstance(recipe, Mapping):
+    if not isinstance(recipe, str | Path):
         raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
     return Path("runs") / Path(recipe).stem
 
@@ -171,7 +175,7 @@ def resume(
 
 
 def read(
-    recipe: str | Path | Settings,
+    recipe: RecipeLike,
     overrides: Settings | None,
     data: DataLike | None,
     columns: Mapping[str, str] | None,

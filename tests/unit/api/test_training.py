@@ -443,6 +443,21 @@ def test_a_callback_that_returns_true_stops_the_training(event, n, from_files, t
 
 
 @pytest.mark.slow
+def test_the_recipe_of_a_run_trains_the_same_weights(from_files, tmp_path):
+    run = heedful.train(from_files.recipe, tmp_path / "run", progress=False)
+    assert_equal(weights(run), weights(from_files))
+    setup = heedful.prepare(from_files.recipe, tmp_path / "own", progress=False)
+    assert setup.task.recipe == run.recipe
+    settings = heedful.recipe(from_files.recipe, training={"max_updates": 3})
+    assert settings["training"]["max_updates"] == 3
+    with pytest.raises(RequestError, match="out: a recipe without a name needs the folder of the run"):
+        heedful.train(from_files.recipe)
+    for other, name in ((from_files, "a Run"), (None, "None"), (5, "an int")):
+        with pytest.raises(RequestError, match=f"recipe: expected a name, .*, got {name}; of a run, give"):
+            heedful.train(other, tmp_path / "other")
+
+
+@pytest.mark.slow
 def test_a_training_within_a_training_is_refused(tmp_path):
     data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
     refused = []
