@@ -1,12 +1,13 @@
 """A run as Python sees it: predict, evaluate, explain, export."""
 
 import html
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from heedful.api.checks import check_columns, check_split
+from heedful.api.checks import check_columns, check_runs, check_split, folder_of, run_folder
 from heedful.api.given import memory_names, rows_source
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
@@ -241,7 +242,9 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         RequestError: the folder is not a run.
         DamagedError: a file is damaged.
     """
-    loaded = runs.load(path, device=device, verify=verify, plugins=plugins)
+    if isinstance(path, runs.Run):
+        raise RequestError(f"{path.folder.path} is loaded already; use the run itself")
+    loaded = runs.load(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
     return Run(loaded.folder, loaded.task, loaded.model)
 
 
@@ -256,7 +259,7 @@ def import_model(source: Path | str, out: Path | str, *, log: Log = lambda line:
     Raises:
         RequestError: something cannot be converted; the message has its key or file.
     """
-    return load(import_run(Path(source), Path(out), log).path)
+    return load(import_run(Path(os.path.expanduser(source)), folder_of(out, "out"), log).path)
 
 
 def export(
@@ -273,8 +276,7 @@ def export(
     Raises:
         RequestError: the run cannot be converted; the message has the key of the recipe.
     """
-    folder = run.folder.path if isinstance(run, runs.Run) else Path(run)
-    return export_run(folder, to, None if out is None else Path(out), log)
+    return export_run(run_folder(run), to, None if out is None else folder_of(out, "out"), log)
 
 
 def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
@@ -290,4 +292,5 @@ def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
         RequestError: a folder is not a run, or a run is given twice.
         DamagedError: a file of a run is damaged.
     """
-    return comparing.compare([run.folder.path if isinstance(run, Run) else Path(run) for run in runs])
+    check_runs(runs)
+    return comparing.compare([run_folder(run, f"runs[{number}]") for number, run in enumerate(runs)])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedful.api.checks import check_switches, folder_of
 from heedful.api.given import DataLike, RecipeLike, Settings
 from heedful.api.run import Run
 from heedful.api.training import ignore, loaded, read, show
@@ -202,9 +203,11 @@ def prepare(
         DataError: the data cannot be used.
     """
     allow_plugins(plugins)
+    check_switches(overwrite=overwrite, progress=progress)
+    folder = RunFolder(folder_of(out, "out"))
     log = show if progress else ignore
     settings, held = read(recipe, overrides, data, columns, log)
-    folder, torch_device = RunFolder(out), choose_device(device)
+    torch_device = choose_device(device)
     with locked_run(folder, resume=False, overwrite=overwrite), emptied_on_failure(folder.path):
         settings, prepared, module, planned = prepare_training(
             settings, folder, torch_device, resume=False, log=log

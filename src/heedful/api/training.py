@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
-from heedful.api.checks import check_callbacks, check_columns, check_overrides, refuse_argument
+from heedful.api.checks import (
+    check_callbacks,
+    check_columns,
+    check_overrides,
+    check_switches,
+    folder_of,
+    refuse_argument,
+    run_folder,
+)
 from heedful.api.given import (
     DataLike,
     RecipeLike,
@@ -102,6 +110,7 @@ def train(
     """
     allow_plugins(plugins)
     check_callbacks(callbacks)
+    check_switches(overwrite=overwrite, tensorboard=tensorboard, progress=progress)
     for name in unknown:
         refuse_argument(name, as_one_layer(recipe_input(recipe)))
     folder = _run_folder(recipe, out)
@@ -120,14 +129,14 @@ def train(
 
 def _run_folder(recipe: RecipeLike, out: str | Path | None) -> Path:
     if out is not None:
-        return Path(out)
+        return folder_of(out, "out")
     if not isinstance(recipe, str | Path):
         raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
     return Path("runs") / Path(recipe).stem
 
 
 def resume(
-    run: str | Path,
+    run: Run | str | Path,
     *,
     overrides: Settings | None = None,
     data: DataLike | None = None,
@@ -140,7 +149,7 @@ def resume(
     """Continue the training of a run from its newest checkpoint, on the same CPU bit for bit, and load it.
 
     Args:
-        run: its folder.
+        run: its folder, or the run.
         overrides: settings to change; those that would have made another model are refused. For a longer
             training, ``{"training.max_updates": 1000}``.
         data: the same rows again, if the run was trained on rows from Python.
@@ -159,7 +168,8 @@ def resume(
     allow_plugins(plugins)
     check_callbacks(callbacks)
     check_overrides(overrides)
-    folder = RunFolder(run)
+    check_switches(tensorboard=tensorboard, progress=progress)
+    folder = RunFolder(run_folder(run))
     settings = saved_recipe(folder, overrides_layer(overrides))
     held = hold_again(saved_recipe(folder), folder, data or {})
     train_into(
