@@ -136,6 +136,11 @@ def train_run(
             recipe, data, training = _set_up(recipe, folder, torch_device, stack, resume=resume, log=log_once)
             training.callbacks = callbacks(folder)
         result = training.fit(resume=resume)
+        if result.stop_reason == "callback" and not result.state.update:
+            raise RequestError(
+                f"{out}: a callback stopped the training before the first update, so there are no weights; "
+                "return True only at a later event, such as Updated"
+            )
         if distribution.is_first():
             model = training.module.model
             assert isinstance(model, Model)

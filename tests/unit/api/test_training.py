@@ -480,6 +480,12 @@ def test_a_training_within_a_training_is_refused(tmp_path):
     assert_equal(weights(run), weights(train(tmp_path / "alone", data)))
 
 
+def test_a_callback_that_stops_before_the_first_update_is_named(tmp_path):
+    message = "run: a callback stopped the training before the first update, so there are no weights"
+    with pytest.raises(RequestError, match=message):
+        train(tmp_path / "run", {"train": list(rows(60, 1))}, callbacks=[lambda event: True])
+
+
 @pytest.mark.slow
 def test_other_values_of_a_callback_do_not_stop(from_files, tmp_path):
     values = iter([1, "yes", None, 0, object(), [True]] * 9)
