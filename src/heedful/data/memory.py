@@ -61,7 +61,7 @@ _held: WeakValueDictionary[str, HeldRows] = WeakValueDictionary()
 
 
 class MemorySource(Source):
-    """Rows that a program gives (``heedful.train(…, data={"train": rows})``); they are not part of the run.
+    """Rows that a program gives (``heedful.train(…, data={"train": rows})``); a run has only their token ids.
 
     Args:
         name: which rows.
@@ -77,8 +77,8 @@ class MemorySource(Source):
         held = _held.get(self.name)
         if held is None:
             raise DataError(
-                "the rows were given in Python, and runs do not contain data; give them again: "
-                "heedful.resume(…, data={…}), or run.evaluate(data=…)"
+                "the rows were given in Python, and runs do not contain rows; give them again: data={…} of "
+                "heedful.train or heedful.resume, or data=… of run.evaluate"
             )
         if isinstance(held.rows, Dataset) and held.rows.features is not None:  # of the library `datasets`
             columns = self.columns or {name: name for name in held.rows.features}

@@ -261,7 +261,7 @@ def test_rows_are_freed_with_what_holds_them(tmp_path):
     held = HeldRows([{"text": "a"}], "train")
     source = MemorySource(name=held.name)
     del held
-    with pytest.raises(DataError, match="the rows were given in Python, and runs do not contain data"):
+    with pytest.raises(DataError, match="the rows were given in Python, and runs do not contain rows"):
         source.open(tmp_path)
 
 
@@ -295,6 +295,10 @@ def test_a_run_on_rows_is_resumed_with_the_rows(tmp_path):
     del run  # which holds the rows
     with pytest.raises(DataError, match="given in Python"):
         heedful.load(tmp_path / "run").evaluate("valid")
+    saved = tmp_path / "run" / "recipe.yaml"
+    with pytest.raises(DataError, match=r"give them again: data=\{…\} of heedful\.train or"):
+        heedful.train(saved, tmp_path / "again", progress=False)
+    assert heedful.train(saved, tmp_path / "again", data=data, progress=False).labels == ["sour", "sweet"]
     with pytest.raises(RequestError, match="no rows 'test' that were given in Python; expected train, valid"):
         heedful.resume(tmp_path / "run", data={"test": data["valid"]})
 
