@@ -343,6 +343,7 @@ def test_rows_that_change_after_the_training_are_not_scored(tmp_path):
 
     data = {"train": pandas.DataFrame(list(rows(60, 1))), "valid": list(rows(11, 2))}
     run = train(tmp_path / "run", {**data, "other": list(rows(13, 3))})
+    data["train"]["predicted"] = [answer.text for answer in run.predict(data["train"]["text"])]
     scores = {split: run.evaluate(split)["accuracy"].value for split in ("train", "valid")}
     data["valid"][-1] = {**data["valid"][-1], "label": "sour"}
     data["valid"][-2] = {**data["valid"][-2], "label": "sour"}
