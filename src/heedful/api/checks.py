@@ -1,13 +1,61 @@
 """Checks of arguments that would otherwise fail late, or with an error of Python's own."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sized
+from pathlib import Path
 
 from heedful.errors import RequestError, type_name
 from heedful.recipes.schema import Recipe
 from heedful.recipes.suggestions import Section, meant_key
 from heedful.recipes.trees import Tree
+from heedful.runs.run import Run
 from heedful.tasks.registry import TASKS
+
+
+def folder_of(path: object, name: str) -> Path:
+    """Return a folder that an argument names, with ``~`` expanded.
+
+    Raises:
+        RequestError: it is not a path.
+    """
+    if not isinstance(path, str | Path):
+        raise RequestError(f"{name}: expected the path of a run's folder, got {type_name(path)}")
+    return Path(os.path.expanduser(path))
+
+
+def run_folder(run: object, name: str = "run") -> Path:
+    """Return the folder of a run that is given by its path, or loaded.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    return run.folder.path if isinstance(run, Run) else folder_of(run, name)
+
+
+def check_runs(runs: object) -> None:
+    """Check that runs are a list of at least one.
+
+    Raises:
+        RequestError: they are not.
+    """
+    if isinstance(runs, str | Path) or not isinstance(runs, Iterable):
+        raise RequestError(
+            f"runs: expected a list of runs, got {type_name(runs)}; write compare([run, other])"
+        )
+    if isinstance(runs, Sized) and not len(runs):
+        raise RequestError("runs: expected at least one run to compare, got none")
+
+
+def check_switches(**switches: object) -> None:
+    """Check that each is True or False.
+
+    Raises:
+        RequestError: one is not.
+    """
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise RequestError(f"{name}: expected True or False, got {value!r}")
 
 
 def check_overrides(overrides: object) -> None:

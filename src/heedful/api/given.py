@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from heedful.api.checks import check_sets
+from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
 from heedful.data.lines import find
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
@@ -20,13 +21,14 @@ from heedful.data.sources import (
     user_table,
 )
 from heedful.data.text import TsvSource
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
-from heedful.recipes.schema import DataConfig
+from heedful.recipes.schema import Recipe
 from heedful.recipes.settings import Settings as Settings
 from heedful.recipes.settings import plain
 from heedful.recipes.trees import Mark, Tree
+from heedful.runs.prepare import check_rows
 from heedful.runs.required_files import source_from
 
 DataLike: TypeAlias = Mapping[str, RowsLike]
@@ -39,11 +41,25 @@ VALID_SHARE = 0.1
 """The share of the training rows that validate a training without validation data."""
 
 
-def recipe_input(recipe: "str | Path | Settings") -> RecipeInput:
-    """Return a recipe as the functions of `heedful.recipes` take it."""
-    if isinstance(recipe, Mapping):
-        return Tree.of(plain(recipe, "recipe"), Mark("recipe"))
-    return recipe
+RecipeLike: TypeAlias = str | Path | Settings | Recipe
+"""The path of a YAML file, the name of a shipped recipe, settings, or the recipe of a run."""
+
+
+def recipe_input(recipe: RecipeLike) -> RecipeInput:
+    """Return a recipe as the functions of `heedful.recipes` take it.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if isinstance(recipe, str | Path):
+        return recipe
+    settings = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else recipe
+    if not isinstance(settings, Mapping):
+        raise RequestError(
+            f"recipe: expected a name, the path of a YAML file, or settings, got {type_name(settings)}; of a "
+            "run, give run.recipe"
+        )
+    return Tree.of(plain(settings, "recipe"), Mark("recipe"))
 
 
 def overrides_layer(overrides: Settings | None) -> Tree:
@@ -108,19 +124,26 @@ def _with_valid(data: DataLike) -> DataLike:
     return {"valid" if name == other else name: rows for name, rows in data.items()}
 
 
-def hold_again(config: DataConfig, data: DataLike) -> list[HeldRows]:
+def hold_again(recipe: Recipe, folder: RunFolder, data: DataLike) -> list[HeldRows]:
     """Hold rows under the names that a saved recipe has for them.
 
     Raises:
         RequestError: the recipe has no rows of this name that a program gave.
+        DataError: they are not the rows that the run was started with.
     """
+    config = recipe.data
     check_sets(data)
     data = _with_valid(data)
-    names = {name.rpartition("-")[0]: name for name in _memory_names(config)}
+    names = {name.rpartition("-")[0]: name for name in memory_names(config)}
     if unknown := [label for label in data if label not in names]:
         known = f"expected {', '.join(names)}" if names else "all its data are files"
         raise RequestError(f"data: the run has no rows {unknown[0]!r} that were given in Python; {known}")
-    return [HeldRows(rows, label, names[label]) for label, rows in data.items()]
+    held = [HeldRows(rows, label, names[label]) for label, rows in data.items()]
+    for part in ("train", "valid"):
+        needed = {*memory_names(getattr(config.sets, part))}
+        if needed and needed <= {rows.name for rows in held}:
+            check_rows(recipe, folder, part)
+    return held
 
 
 def rows_source(
@@ -220,16 +243,16 @@ def _naming(
     return {**{column: column for column in named if column in others}, **columns}
 
 
-def _memory_names(source: object) -> Iterator[str]:
+def memory_names(source: object) -> Iterator[str]:
     """Yield the names of all rows in memory that a section or source refers to."""
     if isinstance(source, MemorySource):
         yield source.name
     elif isinstance(source, Mapping):
         for item in source.values():
-            yield from _memory_names(item)
+            yield from memory_names(item)
     elif isinstance(source, Sequence) and not isinstance(source, str):
         for item in source:
-            yield from _memory_names(item)
+            yield from memory_names(item)
     elif isinstance(source, Config):
         for field in type(source).model_fields:
-            yield from _memory_names(getattr(source, field))
+            yield from memory_names(getattr(source, field))

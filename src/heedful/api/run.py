@@ -1,13 +1,14 @@
 """A run as Python sees it: predict, evaluate, explain, export."""
 
 import html
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from heedful.api.checks import check_columns, check_split
-from heedful.api.given import rows_source
+from heedful.api.checks import check_columns, check_runs, check_split, folder_of, run_folder
+from heedful.api.given import memory_names, rows_source
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError, nearest
@@ -23,6 +24,7 @@ from heedful.runs import comparing
 from heedful.runs import run as runs
 from heedful.runs.arguments import decoding_of, indices, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.prepare import check_rows
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.inputs.processor import TaskProcessor
@@ -141,7 +143,8 @@ class Run(runs.Run):
 
         Raises:
             RequestError: there is no such data set, or several test sets; or an option is not supported.
-            DataError: there is nothing to score.
+            DataError: there is nothing to score, or rows that were given in Python have changed since the
+                training.
         """
         check_split(split)
         check_columns(columns)
@@ -155,6 +158,8 @@ class Run(runs.Run):
                 names = ", ".join(sources)
                 raise RequestError(f"{split}: the run has several test sets; expected one of {names}")
             ((name, source),) = sources.items()
+            if name in ("train", "valid") and [*memory_names(source)]:
+                check_rows(self.recipe, self.folder, name)
         else:
             name = "data"
             source, held = rows_source(data, self.recipe.data.train, columns)
@@ -237,7 +242,9 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         RequestError: the folder is not a run.
         DamagedError: a file is damaged.
     """
-    loaded = runs.load(path, device=device, verify=verify, plugins=plugins)
+    if isinstance(path, runs.Run):
+        raise RequestError(f"{path.folder.path} is loaded already; use the run itself")
+    loaded = runs.load(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
     return Run(loaded.folder, loaded.task, loaded.model)
 
 
@@ -252,7 +259,7 @@ def import_model(source: Path | str, out: Path | str, *, log: Log = lambda line:
     Raises:
         RequestError: something cannot be converted; the message has its key or file.
     """
-    return load(import_run(Path(source), Path(out), log).path)
+    return load(import_run(Path(os.path.expanduser(source)), folder_of(out, "out"), log).path)
 
 
 def export(
@@ -269,8 +276,7 @@ def export(
     Raises:
         RequestError: the run cannot be converted; the message has the key of the recipe.
     """
-    folder = run.folder.path if isinstance(run, runs.Run) else Path(run)
-    return export_run(folder, to, None if out is None else Path(out), log)
+    return export_run(run_folder(run), to, None if out is None else folder_of(out, "out"), log)
 
 
 def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
@@ -286,4 +292,5 @@ def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
         RequestError: a folder is not a run, or a run is given twice.
         DamagedError: a file of a run is damaged.
     """
-    return comparing.compare([run.folder.path if isinstance(run, Run) else Path(run) for run in runs])
+    check_runs(runs)
+    return comparing.compare([run_folder(run, f"runs[{number}]") for number, run in enumerate(runs)])

@@ -1,25 +1,29 @@
 """The parts of a training for a loop of your own: `prepare`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.api.given import DataLike, Settings
+from heedful.api.checks import check_switches, folder_of
+from heedful.api.given import DataLike, RecipeLike, Settings
 from heedful.api.run import Run
 from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
 from heedful.data.batch import Batch
 from heedful.data.memory import HeldRows
-from heedful.errors import RequestError, type_name
+from heedful.errors import RequestError, WorkError, type_name
 from heedful.models.base import Model
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
 from heedful.runs.resuming import locked_run, with_fixed_processes
-from heedful.runs.train import prepare_training, seal
+from heedful.runs.train import OWN_ENTRIES, prepare_training, seal
 from heedful.tasks.base import PreparedData, Task
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData
@@ -104,7 +108,7 @@ class Setup:
             self.model.train(was_training)
         return {name: float(value) for name, value in metrics.items()}
 
-    def finish(self, **facts: int | float | str) -> Run:
+    def finish(self, **facts: "int | float | str | np.number[Any] | Tensor") -> Run:
         """Write the weights (and tuned thresholds), which makes the folder a run, and load it.
 
         It may be called several times, for example after each validation that is the best so far: the weights
@@ -112,14 +116,52 @@ class Setup:
 
         Args:
             **facts: entries of the run's card about the training, such as ``updates=300``.
+
+        Raises:
+            RequestError: a fact is not a number or text, or has the name of another entry of the card.
+            WorkError: a parameter of the model is NaN or infinite.
         """
+        entries = {name: _fact(name, value) for name, value in facts.items()}
+        _check_finite(self.model)
         tuned = self.task.tune(self.model, self.prepared, ignore)
-        seal(self.folder, self.task.recipe, self.model, facts, tuned)
+        seal(self.folder, self.task.recipe, self.model, entries, tuned)
         return loaded(self.folder.path, str(next(self.model.parameters()).device), self.held)
 
 
+def _fact(name: str, value: object) -> int | float | str | None:
+    """Return a fact as the card has it: a number that is not finite becomes None, as in ``metrics.jsonl``.
+
+    Raises:
+        RequestError: it is not a number or text, or has the name of another entry of the card.
+    """
+    if name in OWN_ENTRIES:
+        raise RequestError(f"{name}: the run's card has an entry of this name; give the fact another one")
+    if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, int | float | str):
+        raise RequestError(f"{name}: expected a number or text, got {type_name(value)}")
+    if name in ("updates", "seconds") and not (isinstance(value, int | float) and value >= 0):
+        raise RequestError(f"{name}: expected a number of at least 0, got {value!r}")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _check_finite(model: Model) -> None:
+    """Check the parameters of a model.
+
+    Raises:
+        WorkError: one is NaN or infinite.
+    """
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            problem = "NaN" if parameter.isnan().any() else "infinity"
+            raise WorkError(
+                f"the model's parameter {name} contains {problem}: training diverged; lower the learning "
+                "rate, or clip gradients (torch.nn.utils.clip_grad_norm_)"
+            )
+
+
 def prepare(
-    recipe: str | Path | Settings,
+    recipe: RecipeLike,
     out: str | Path,
     *,
     overrides: Settings | None = None,
@@ -161,9 +203,11 @@ def prepare(
         DataError: the data cannot be used.
     """
     allow_plugins(plugins)
+    check_switches(overwrite=overwrite, progress=progress)
+    folder = RunFolder(folder_of(out, "out"))
     log = show if progress else ignore
     settings, held = read(recipe, overrides, data, columns, log)
-    folder, torch_device = RunFolder(out), choose_device(device)
+    torch_device = choose_device(device)
     with locked_run(folder, resume=False, overwrite=overwrite), emptied_on_failure(folder.path):
         settings, prepared, module, planned = prepare_training(
             settings, folder, torch_device, resume=False, log=log

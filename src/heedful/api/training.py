@@ -5,9 +5,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
-from heedful.api.checks import check_callbacks, check_columns, check_overrides, refuse_argument
+from heedful.api.checks import (
+    check_callbacks,
+    check_columns,
+    check_overrides,
+    check_switches,
+    folder_of,
+    refuse_argument,
+    run_folder,
+)
 from heedful.api.given import (
     DataLike,
+    RecipeLike,
     Settings,
     hold_again,
     overrides_layer,
@@ -36,23 +45,25 @@ from heedful.training.callbacks import (
 )
 
 
-def recipe(name: str | Path, /, **changes: Any) -> dict[str, Any]:
+def recipe(name: RecipeLike, /, **changes: Any) -> dict[str, Any]:
     """Return the settings of a recipe as a dict that can be edited, printed and given to `train`.
 
     Args:
-        name: a shipped recipe, or the path of a YAML file.
+        name: a shipped recipe, the path of a YAML file, settings, or the recipe of a run (``run.recipe``).
         **changes: sections and keys to merge over it, nested: ``training={"max_updates": 300}``. Entries of
             ``sizes`` lose what is changed, so that the changes hold for any amount of data.
 
     Raises:
         RequestError: there is no such recipe.
     """
-    settings: dict[str, Any] = merge_above_sizes(as_one_layer(name), overrides_layer(changes)).data
+    settings: dict[str, Any] = merge_above_sizes(
+        as_one_layer(recipe_input(name)), overrides_layer(changes)
+    ).data
     return settings
 
 
 def train(
-    recipe: str | Path | Settings,
+    recipe: RecipeLike,
     out: str | Path | None = None,
     *,
     overrides: Settings | None = None,
@@ -69,7 +80,8 @@ def train(
     """Train a recipe into a run, and load the run.
 
     Args:
-        recipe: the path of a YAML file, the name of a shipped recipe, or settings (`heedful.recipe`).
+        recipe: the path of a YAML file, the name of a shipped recipe, settings (`heedful.recipe`), or the
+            recipe of a run (``run.recipe``).
         out: the run's folder, which must be new or empty; by default ``runs/NAME`` for a recipe with a name.
         overrides: settings to merge over the recipe, ``{"training.max_updates": 500}`` or nested; a class or
             function of yours may stand for the ``kind`` of a part.
@@ -91,12 +103,14 @@ def train(
         **unknown: none; settings of the recipe, such as ``max_updates``, are overrides.
 
     Raises:
-        RequestError: the recipe is invalid (the message lists every problem), or the folder has a run.
+        RequestError: the recipe is invalid (the message lists every problem), the folder has a run, or
+            another training is running in this process.
         DataError: the data cannot be used.
         WorkError: training failed, for example because the loss is NaN.
     """
     allow_plugins(plugins)
     check_callbacks(callbacks)
+    check_switches(overwrite=overwrite, tensorboard=tensorboard, progress=progress)
     for name in unknown:
         refuse_argument(name, as_one_layer(recipe_input(recipe)))
     folder = _run_folder(recipe, out)
@@ -113,16 +127,16 @@ def train(
     return loaded(folder, device, held)
 
 
-def _run_folder(recipe: str | Path | Settings, out: str | Path | None) -> Path:
+def _run_folder(recipe: RecipeLike, out: str | Path | None) -> Path:
     if out is not None:
-        return Path(out)
-    if isinstance(recipe, Mapping):
+        return folder_of(out, "out")
+    if not isinstance(recipe, str | Path):
         raise RequestError("out: a recipe without a name needs the folder of the run, such as runs/mine")
     return Path("runs") / Path(recipe).stem
 
 
 def resume(
-    run: str | Path,
+    run: Run | str | Path,
     *,
     overrides: Settings | None = None,
     data: DataLike | None = None,
@@ -135,7 +149,7 @@ def resume(
     """Continue the training of a run from its newest checkpoint, on the same CPU bit for bit, and load it.
 
     Args:
-        run: its folder.
+        run: its folder, or the run.
         overrides: settings to change; those that would have made another model are refused. For a longer
             training, ``{"training.max_updates": 1000}``.
         data: the same rows again, if the run was trained on rows from Python.
@@ -146,16 +160,18 @@ def resume(
         progress: see there.
 
     Raises:
-        RequestError: the folder is not a run, or a setting may not change.
+        RequestError: the folder is not a run, a setting may not change, or another training is running in
+            this process.
         DataError: the data have changed.
         DamagedError: all checkpoints are damaged.
     """
     allow_plugins(plugins)
     check_callbacks(callbacks)
     check_overrides(overrides)
-    folder = RunFolder(run)
+    check_switches(tensorboard=tensorboard, progress=progress)
+    folder = RunFolder(run_folder(run))
     settings = saved_recipe(folder, overrides_layer(overrides))
-    held = hold_again(settings.data, data or {})
+    held = hold_again(saved_recipe(folder), folder, data or {})
     train_into(
         settings,
         folder.path,
@@ -169,7 +185,7 @@ def resume(
 
 
 def read(
-    recipe: str | Path | Settings,
+    recipe: RecipeLike,
     overrides: Settings | None,
     data: DataLike | None,
     columns: Mapping[str, str] | None,

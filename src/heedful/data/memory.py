@@ -1,6 +1,7 @@
 """Rows that a program gives, instead of a file: lists of mappings, tables of pandas, polars and datasets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -61,7 +62,7 @@ _held: WeakValueDictionary[str, HeldRows] = WeakValueDictionary()
 
 
 class MemorySource(Source):
-    """Rows that a program gives (``heedful.train(…, data={"train": rows})``); they are not part of the run.
+    """Rows that a program gives (``heedful.train(…, data={"train": rows})``); a run has only their token ids.
 
     Args:
         name: which rows.
@@ -77,8 +78,8 @@ class MemorySource(Source):
         held = _held.get(self.name)
         if held is None:
             raise DataError(
-                "the rows were given in Python, and runs do not contain data; give them again: "
-                "heedful.resume(…, data={…}), or run.evaluate(data=…)"
+                "the rows were given in Python, and runs do not contain rows; give them again: data={…} of "
+                "heedful.train or heedful.resume, or data=… of run.evaluate"
             )
         if isinstance(held.rows, Dataset) and held.rows.features is not None:  # of the library `datasets`
             columns = self.columns or {name: name for name in held.rows.features}
@@ -140,6 +141,13 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def _rows_of_frame(frame: Any, columns: list[Any]) -> Iterator[dict[Any, Any]]:
+    """Yield the rows of a frame of pandas, without columns that were added since, such as predictions."""
+    if list(frame.columns) != columns:
+        frame = frame[[column for column in columns if column in frame.columns]]
+    return (dict(zip(frame.columns, row)) for row in frame.itertuples(index=False, name=None))
+
+
 def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
     """Return a function that begins a pass over the rows.
 
@@ -147,7 +155,7 @@ def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
         RequestError: they cannot be iterated.
     """
     if hasattr(rows, "to_dict") and hasattr(rows, "itertuples"):  # pandas
-        return lambda: (dict(zip(rows.columns, row)) for row in rows.itertuples(index=False, name=None))
+        return partial(_rows_of_frame, rows, list(rows.columns))
     if hasattr(rows, "iter_rows"):  # polars
         return lambda: rows.iter_rows(named=True)
     if hasattr(rows, "to_batches"):  # pyarrow

@@ -1,7 +1,7 @@
 """Compare runs: settings that differ, learning curves, best scores.
 
-Everything is read from files of the runs (`recipe.yaml`, `metrics.jsonl`); no model is loaded, so trainings
-in progress can be compared too.
+Everything is read from files of the runs (`recipe.yaml`, `metrics.jsonl`, `run.json`); no model is loaded, so
+trainings in progress can be compared too.
 """
 
 import html
@@ -55,7 +55,8 @@ class TrainedRun:
         task: the kind of its task.
         updates: number of updates made.
         seconds: training time.
-        ended: why training ended ("updates", "patience" …); None: it has not.
+        ended: why training ended ("updates", "patience" …; "finished" in a loop of one's own, "imported");
+            None: it has not.
         metric: the metric that selects the best checkpoint.
         best: index of the best validation in ``curve``; None: there was no validation.
         curve: its validations.
@@ -263,6 +264,10 @@ def _trained_run(path: Path, name: str) -> TrainedRun:
                 best = len(curve)
             metrics = {key: value for key, value in event["metrics"].items() if value is not None}
             curve.append(Validation(updates, seconds, metrics))
+    if not folder.metrics.is_file() and folder.card.is_file():  # a loop of one's own, or an import
+        card = folder.read_card()
+        updates, seconds = int(card.get("updates") or 0), float(card.get("seconds") or 0)
+        stop_reason = card.get("stopped") or ("imported" if "imported" in card else "finished")
     return TrainedRun(
         name,
         settings["task.kind"],

@@ -209,6 +209,25 @@ def _shared_rows(recipe: Recipe, columns: Columns, sets: Mapping[str, _EncodedSe
             yield f"{key}: {note}"
 
 
+def check_rows(recipe: Recipe, folder: RunFolder, part: str) -> None:
+    """Compare the rows of ``train`` or ``valid`` with the data report of the run, if it has one.
+
+    Args:
+        recipe: the recipe of the run.
+        folder: the run's folder.
+        part: ``train`` or ``valid``.
+
+    Raises:
+        DataError: they are not those that the run was started with.
+    """
+    if not folder.data_report.exists():
+        return
+    digest, source = RowDigest(), getattr(recipe.data.sets, part)
+    for row in rows_of(recipe, source, training=part == "train"):
+        digest.update(row.row)
+    _check_digest(part, digest, read_json(folder.data_report))
+
+
 def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> None:
     """Compare rows that were read again with the data report of the run, if it has one."""
     if report is not None and report[part]["sha256"] != digest.hexdigest():

@@ -1,11 +1,13 @@
 """Train a recipe into a run (``heedful train``)."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import torch
 from torch import nn
@@ -48,6 +50,38 @@ from heedful.training.schedules import CosineConfig, LinearConfig, Schedule, is_
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
+_training = Lock()
+"""Held during a training: random generators and numbers of threads belong to the whole process."""
+
+
+def _after_fork() -> None:
+    """Let a process that was forked during a training train too."""
+    global _training
+    _training = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def _only_training() -> Iterator[None]:
+    """Refuse a training while another one runs in this process; it would change the weights of both.
+
+    Raises:
+        RequestError: another one runs.
+    """
+    lock = _training
+    if not lock.acquire(blocking=False):
+        raise RequestError(
+            "a training is running in another thread of this process, or this one was started in a callback; "
+            "wait until it has ended, or train in another process"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -79,11 +113,15 @@ def train_run(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         callbacks: returns the callbacks of the training; called once the folder exists.
         log: called with lines about the preparation.
+
+    Raises:
+        RequestError: the recipe or the folder is refused, or another training runs in this process.
     """
     keep_freed_memory()
     if not resume:
         _check_warm_up(recipe)
     with ExitStack() as stack:
+        stack.enter_context(_only_training())
         stack.enter_context(using_threads(recipe.training.threads))
         torch_device = stack.enter_context(distribution.process_group(choose_device(device)))
         folder = RunFolder(out)
@@ -98,6 +136,11 @@ def train_run(
             recipe, data, training = _set_up(recipe, folder, torch_device, stack, resume=resume, log=log_once)
             training.callbacks = callbacks(folder)
         result = training.fit(resume=resume)
+        if result.stop_reason == "callback" and not result.state.update:
+            raise RequestError(
+                f"{out}: a callback stopped the training before the first update, so there are no weights; "
+                "return True only at a later event, such as Updated"
+            )
         if distribution.is_first():
             model = training.module.model
             assert isinstance(model, Model)
@@ -357,6 +400,10 @@ def finish(
     seal(folder, recipe, model, facts, tuned)
 
 
+OWN_ENTRIES = ("version", "heedful", "created", "task", "files", "sha256", "imported")
+"""Entries of the card that are not facts about the training."""
+
+
 def seal(
     folder: RunFolder,
     recipe: Recipe,
@@ -370,7 +417,7 @@ def seal(
         folder: has the recipe and the processor.
         recipe: the same.
         model: with the weights that predictions use.
-        facts: entries of the card about the training.
+        facts: entries of the card about the training, as JSON values; none of `OWN_ENTRIES`.
         tuned: the result of `Task.tune`.
     """
     # Remove the old card first: its hash would not match the new weights.

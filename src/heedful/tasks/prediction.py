@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from heedful.errors import RequestError, type_name
+from heedful.errors import RequestError, WorkError, type_name
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -187,10 +187,26 @@ class TaskPredictor:
 
         Raises:
             RequestError: an alignment is requested.
+            WorkError: an answer is NaN.
         """
         if self.options.alignment:
             raise RequestError(f"alignments are not available: task {self.kind} generates no text")
-        return self.predict_inputs(inputs)
+        predictions = self.predict_inputs(inputs)
+        for prediction in predictions:
+            probabilities = getattr(prediction, "probabilities", {})
+            value = getattr(prediction, "value", 0.0)
+            numbers = (prediction.score, prediction.follows or 0.0, value, *probabilities.values())
+            if any(math.isnan(number) or number == math.inf for number in numbers):
+                raise invalid_outputs()
+        return predictions
+
+
+def invalid_outputs() -> WorkError:
+    """Return the error for a model that computes NaN, or plus infinity, instead of an answer."""
+    return WorkError(
+        "the model's outputs contain NaN or infinity; its weights or inputs are damaged, or its training "
+        "diverged"
+    )
 
 
 def as_text(task_input: TaskInput) -> str:

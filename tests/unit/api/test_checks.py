@@ -230,3 +230,50 @@ def test_a_suggestion_has_the_whole_key():
     for overrides in ({"model.n_heads": 2}, {"model": {"n_heads": 2}}):
         with pytest.raises(RequestError, match=r"did you mean 'model.layer.mixer.n_heads'\?"):
             heedful.describe("phrasebook-ta", overrides=overrides)
+
+
+def test_folders_are_paths_or_runs(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    expected = "expected the path of a run's folder, got"
+    for call, message in (
+        (lambda: heedful.load(None), f"path: {expected} None"),
+        (lambda: heedful.load(run), "run is loaded already; use the run itself"),
+        (lambda: heedful.resume(None), f"run: {expected} None"),
+        (lambda: heedful.resume(run), "the run is finished and has no checkpoints to continue from"),
+        (lambda: heedful.train("my-own-labels", 5), f"out: {expected} an int"),
+        (lambda: heedful.prepare("my-own-labels", run), f"out: {expected} a Run"),
+        (lambda: heedful.compare(run), r"runs: expected a list of runs, got a Run; write compare\(\[run, "),
+        (lambda: heedful.compare("run"), "runs: expected a list of runs, got a text"),
+        (lambda: heedful.compare([run, None]), rf"runs\[1\]: {expected} None"),
+        (lambda: heedful.compare([]), "runs: expected at least one run to compare, got none"),
+        (lambda: heedful.export(None, "bert"), f"run: {expected} None"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            call()
+
+
+def test_the_home_folder_has_its_short_name(make_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "run", LABELS, ROWS)
+    assert heedful.load("~/run").folder.path == tmp_path / "run"
+    assert len(heedful.compare(["~/run"]).runs) == 1
+    data = {"train": ROWS * 9, "valid": ROWS}
+    overrides = {name: LABELS[name] for name in ("model", "tokenizer")}
+    setup = heedful.prepare("my-own-labels", "~/new", data=data, overrides=overrides, progress=False)
+    assert setup.folder.path == tmp_path / "new"
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize("name", ["overwrite", "progress", "tensorboard"])
+def test_switches_are_true_or_false(name, make_run, tmp_path):
+    folder = make_run(tmp_path / "run", LABELS, ROWS)
+    calls = [lambda: heedful.train("my-own-labels", folder, **{name: "no"})]
+    if name != "tensorboard":
+        calls.append(lambda: heedful.prepare("my-own-labels", folder, **{name: "no"}))
+    if name != "overwrite":
+        calls.append(lambda: heedful.resume(folder, **{name: "no"}))
+    for call in calls:
+        with pytest.raises(RequestError, match=f"{name}: expected True or False, got 'no'"):
+            call()
+    assert heedful.load(folder).labels == ["x", "y"]

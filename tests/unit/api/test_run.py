@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import torch
 from torch import nn
 from typer.testing import CliRunner
 
 import heedful
 from heedful.cli.main import app
 from heedful.data.batch import Batch
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, WorkError
 
 LABELS = {
     "task": {"kind": "classification"},
@@ -224,3 +225,29 @@ def test_maps_that_an_explanation_lacks_are_named(make_run, tmp_path):
     ):
         with pytest.raises(RequestError, match=message):
             explanation.map(*arguments)
+
+
+ENCODER = LABELS["model"]
+WORD = LABELS["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "given"),
+    [
+        ("classification", [{"text": "a b", "label": "x"}, {"text": "b", "label": "y"}], "a b"),
+        ("multilabel-classification", [{"text": "a b", "label": "x"}, {"text": "b", "label": "y"}], "a b"),
+        ("regression", [{"text": "a b", "label": "1.5"}, {"text": "b", "label": "2"}], "a b"),
+        ("tagging", [{"words": "a b", "tags": "x y"}], ["a", "b"]),
+    ],
+)
+def test_answers_of_damaged_weights_are_refused(kind, rows, given, make_run, tmp_path):
+    settings = {"task": {"kind": kind}, "tokenizer": WORD, "model": ENCODER}
+    run = heedful.load(make_run(tmp_path / "run", settings, rows))
+    with torch.no_grad():
+        for parameter in run.model.parameters():
+            parameter *= 1e3
+    assert run.predict([given])[0].error is None
+    with torch.no_grad():
+        next(run.model.parameters()).fill_(float("nan"))
+    with pytest.raises(WorkError, match="the model's outputs contain NaN or infinity; its weights or inputs"):
+        run.predict([given])

@@ -1,10 +1,11 @@
 """A training loop of the user's own."""
 
+import numpy as np
 import pytest
 import torch
 
 import heedful
-from heedful.errors import RequestError
+from heedful.errors import RequestError, WorkError
 from heedful.training.callbacks import Validated
 
 TINY = {
@@ -94,3 +95,55 @@ def test_a_folder_with_a_run_is_refused(tmp_path):
     setup.finish()
     with pytest.raises(RequestError, match="already contains a run"):
         heedful.prepare("phrasebook-ta", tmp_path / "own", overrides=TINY, progress=False)
+
+
+@pytest.fixture
+def setup(tmp_path):
+    """A training of a small classifier that has been finished once."""
+    rows = [{"text": "a b", "label": "x"}, {"text": "b c", "label": "y"}]
+    mixer = {"n_heads": 2}
+    setup = heedful.prepare(
+        "my-own-labels",
+        tmp_path / "own",
+        data={"train": rows * 9, "valid": rows},
+        overrides={
+            "model": {"kind": "encoder", "d_model": 6, "n_layers": 1, "layer": {"mixer": mixer}},
+            "tokenizer": {"subwords": {"kind": "word"}},
+        },
+        progress=False,
+    )
+    setup.finish(updates=1)
+    return setup
+
+
+def test_facts_are_numbers_of_any_library(setup):
+    run = setup.finish(loss=np.float32(0.5), best=torch.tensor(2), rate=np.array(0.25), worst=float("nan"))
+    card = run.folder.read_card()
+    assert [card[name] for name in ("loss", "best", "rate", "worst")] == [0.5, 2, 0.25, None]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"losses": [1, 2]}, "losses: expected a number or text, got a list of 2"),
+        ({"loss": torch.zeros(2)}, "loss: expected a number or text, got a Tensor"),
+        ({"updates": "many"}, "updates: expected a number of at least 0, got 'many'"),
+        ({"version": 99}, "version: the run's card has an entry of this name"),
+        ({"files": "x"}, "files: the run's card has an entry of this name"),
+    ],
+)
+def test_facts_that_a_card_cannot_have_leave_the_run_as_it_is(facts, message, setup):
+    with pytest.raises(RequestError, match=message):
+        setup.finish(**facts)
+    assert heedful.load(setup.folder.path).folder.read_card()["updates"] == 1
+
+
+@pytest.mark.parametrize(("value", "problem"), [("nan", "NaN"), ("inf", "infinity")])
+def test_weights_that_are_not_finite_are_not_written(value, problem, setup):
+    parameters = dict(setup.model.named_parameters())
+    name = [*parameters][-1]
+    with torch.no_grad():
+        parameters[name].view(-1)[0] = float(value)
+    with pytest.raises(WorkError, match=f"parameter {name} contains {problem}: training diverged"):
+        setup.finish(updates=2)
+    assert heedful.load(setup.folder.path).folder.read_card()["updates"] == 1

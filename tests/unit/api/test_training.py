@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -260,7 +261,7 @@ def test_rows_are_freed_with_what_holds_them(tmp_path):
     held = HeldRows([{"text": "a"}], "train")
     source = MemorySource(name=held.name)
     del held
-    with pytest.raises(DataError, match="the rows were given in Python, and runs do not contain data"):
+    with pytest.raises(DataError, match="the rows were given in Python, and runs do not contain rows"):
         source.open(tmp_path)
 
 
@@ -294,6 +295,10 @@ def test_a_run_on_rows_is_resumed_with_the_rows(tmp_path):
     del run  # which holds the rows
     with pytest.raises(DataError, match="given in Python"):
         heedful.load(tmp_path / "run").evaluate("valid")
+    saved = tmp_path / "run" / "recipe.yaml"
+    with pytest.raises(DataError, match=r"give them again: data=\{…\} of heedful\.train or"):
+        heedful.train(saved, tmp_path / "again", progress=False)
+    assert heedful.train(saved, tmp_path / "again", data=data, progress=False).labels == ["sour", "sweet"]
     with pytest.raises(RequestError, match="no rows 'test' that were given in Python; expected train, valid"):
         heedful.resume(tmp_path / "run", data={"test": data["valid"]})
 
@@ -313,6 +318,41 @@ def test_a_run_on_rows_is_not_resumed_with_others(tmp_path):
             data={**data, "train": list(rows(60, 5))},
             progress=False,
         )
+
+
+@pytest.mark.slow
+def test_other_rows_are_refused_also_if_the_run_has_the_token_ids(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    longer = {"overrides": {"training.max_updates": 6}, "progress": False}
+    train(tmp_path / "run", data, overrides={"training.max_updates": 3})
+    for name, n in (("train", 60), ("valid", 11)):
+        for others in (list(rows(n, 5)), data[name][::-1], data[name][1:]):
+            with pytest.raises(DataError, match=f"data.{name}: the rows have changed since the run was"):
+                heedful.resume(tmp_path / "run", data={**data, name: others}, **longer)
+    assert heedful.resume(tmp_path / "run", **longer).folder.read_card()["updates"] == 6
+    train(tmp_path / "split", {"train": data["train"]}, overrides={"training.max_updates": 3})
+    with pytest.raises(DataError, match=r"data\.train: the rows have changed"):
+        heedful.resume(tmp_path / "split", data={"train": list(rows(60, 5))}, **longer)
+    run = heedful.resume(tmp_path / "split", data={"train": data["train"]}, **longer)
+    assert run.folder.read_card()["updates"] == 6
+
+
+@pytest.mark.slow
+def test_rows_that_change_after_the_training_are_not_scored(tmp_path):
+    import pandas
+
+    data = {"train": pandas.DataFrame(list(rows(60, 1))), "valid": list(rows(11, 2))}
+    run = train(tmp_path / "run", {**data, "other": list(rows(13, 3))})
+    data["train"]["predicted"] = [answer.text for answer in run.predict(data["train"]["text"])]
+    scores = {split: run.evaluate(split)["accuracy"].value for split in ("train", "valid")}
+    data["valid"][-1] = {**data["valid"][-1], "label": "sour"}
+    data["valid"][-2] = {**data["valid"][-2], "label": "sour"}
+    data["train"].loc[59, "text"] = "another"
+    for split in scores:
+        for limit in (None, 3):
+            with pytest.raises(DataError, match=f"data.{split}: the rows have changed since the run was"):
+                run.evaluate(split, limit=limit)
+    assert run.evaluate("other")["accuracy"].counts["examples"] == 13
 
 
 @pytest.mark.slow
@@ -405,6 +445,50 @@ def test_a_callback_that_returns_true_stops_the_training(event, n, from_files, t
     assert [line["update"] for line in lines] == [*range(1, n + 1)]
     resumed = heedful.resume(tmp_path / "run", data=data, progress=False)  # by default it goes on to the end
     assert_equal(weights(resumed), weights(from_files))
+
+
+@pytest.mark.slow
+def test_the_recipe_of_a_run_trains_the_same_weights(from_files, tmp_path):
+    run = heedful.train(from_files.recipe, tmp_path / "run", progress=False)
+    assert_equal(weights(run), weights(from_files))
+    setup = heedful.prepare(from_files.recipe, tmp_path / "own", progress=False)
+    assert setup.task.recipe == run.recipe
+    settings = heedful.recipe(from_files.recipe, training={"max_updates": 3})
+    assert settings["training"]["max_updates"] == 3
+    with pytest.raises(RequestError, match="out: a recipe without a name needs the folder of the run"):
+        heedful.train(from_files.recipe)
+    for other, name in ((from_files, "a Run"), (None, "None"), (5, "an int")):
+        with pytest.raises(RequestError, match=f"recipe: expected a name, .*, got {name}; of a run, give"):
+            heedful.train(other, tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_a_training_within_a_training_is_refused(tmp_path):
+    data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
+    refused = []
+
+    def second(name):
+        with pytest.raises(RequestError, match="a training is running in another thread of this"):
+            train(tmp_path / name, data)
+        refused.append(name)
+
+    def start_others(event):
+        if isinstance(event, Updated) and event.update == 2:
+            second("nested")
+            thread = threading.Thread(target=second, args=["thread"])
+            thread.start()
+            thread.join()
+
+    run = train(tmp_path / "run", data, callbacks=[start_others])
+    assert refused == ["nested", "thread"]
+    assert not [name for name in refused if (tmp_path / name).exists()]
+    assert_equal(weights(run), weights(train(tmp_path / "alone", data)))
+
+
+def test_a_callback_that_stops_before_the_first_update_is_named(tmp_path):
+    message = "run: a callback stopped the training before the first update, so there are no weights"
+    with pytest.raises(RequestError, match=message):
+        train(tmp_path / "run", {"train": list(rows(60, 1))}, callbacks=[lambda event: True])
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from heedful.artifacts.run_folder import write_card
 from heedful.errors import DamagedError, RequestError
 from heedful.runs.comparing import ABSENT, Validation, compare, flattened
 
@@ -85,6 +86,23 @@ def test_a_training_under_way_has_no_end_and_its_unfinished_line_is_not_read(mak
     found = compare([make("a", resumed, unfinished='{"version": 1, "ev'), make("b", (STARTED,))])
     assert (found.runs[0].updates, found.runs[0].seconds, found.runs[0].ended) == (80, 58.0, None)
     assert (found.runs[1].updates, found.runs[1].reached) == (0, None)
+
+
+def test_a_run_without_metrics_has_the_facts_of_its_card(make):
+    own, bare, imported = (make(name) for name in ("own", "bare", "imported"))
+    for path, facts in (
+        (own, {"updates": 300, "seconds": 90.5}),
+        (bare, {}),
+        (imported, {"imported": {"format": "gpt2"}}),
+    ):
+        (path / "metrics.jsonl").unlink()
+        write_card(path / "run.json", {"version": 1, "task": "classification", **facts, "files": {}})
+    runs = compare([own, bare, imported]).runs
+    assert [(run.updates, run.seconds, run.ended) for run in runs] == [
+        (300, 90.5, "finished"),
+        (0, 0.0, "finished"),
+        (0, 0.0, "imported"),
+    ]
 
 
 def test_names_are_as_long_as_tells_them_apart(make):

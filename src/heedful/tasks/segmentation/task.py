@@ -55,7 +55,7 @@ from heedful.tasks.metrics.segmentation import (
     segmentation_scores,
 )
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets, patches_axis
-from heedful.tasks.prediction import Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import Prediction, PredictOptions, TaskInput, invalid_outputs
 from heedful.tasks.segmentation.batches import SegmentationBatches, class_pixels
 from heedful.tasks.segmentation.prediction import Segmentation
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -216,8 +216,14 @@ class ImageSegmentation(ImageTask):
     def predict_images(
         self, model: Model, images: Images, sizes: Sequence[tuple[int, int]], options: PredictOptions
     ) -> Iterator[Prediction]:
-        """Yield a mask for each image, as large as its file."""
+        """Yield a mask for each image, as large as its file.
+
+        Raises:
+            WorkError: the model computes NaN.
+        """
         scores = model.heads[MASK](model(images), images.layout)
+        if scores.isnan().any():
+            raise invalid_outputs()
         indices = scores.argmax(-1).to(torch.uint8).cpu().numpy()
         for image_indices, size in zip(indices, sizes, strict=True):
             yield Segmentation.of(image_indices, self.classes, size)

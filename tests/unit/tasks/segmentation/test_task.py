@@ -12,7 +12,7 @@ from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Location
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, WorkError
 from heedful.nn.patches import Images
 from heedful.tasks import image_task
 from heedful.tasks.base import PreparedData
@@ -271,3 +271,11 @@ def test_a_target_selects_the_patches_of_a_label():
 def test_recipes_that_cannot_work_are_refused(sections, message):
     with pytest.raises(RequestError, match=message):
         task(**sections)
+
+
+def test_masks_of_damaged_weights_are_refused():
+    made = task()
+    damaged = model(made)
+    next(damaged.parameters()).data.fill_(float("nan"))
+    with pytest.raises(WorkError, match="the model's outputs contain NaN or infinity"):
+        made.predict(damaged, IMAGES[:1])
