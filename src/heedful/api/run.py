@@ -19,6 +19,7 @@ from heedful.explain.json_format import json_pieces
 from heedful.explain.views import PAGE, SUFFIXES
 from heedful.files import IMAGES, whole_file
 from heedful.interop.conversion import export_run, import_run
+from heedful.nn.modes import evaluating
 from heedful.runs import comparing
 from heedful.runs import run as runs
 from heedful.runs.arguments import decoding_of, indices, with_beam
@@ -196,15 +197,16 @@ class Run(runs.Run):
             RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
         """
         settings = decoding_of(decoding, self.recipe.decoding)
-        explanation = explain_input(
-            self,
-            input,
-            maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
-            options=AnswerOptions(settings, target, alternative),
-            views=views,
-            others=others,
-            limit=limit,
-        )
+        with evaluating(self.model):
+            explanation = explain_input(
+                self,
+                input,
+                maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
+                options=AnswerOptions(settings, target, alternative),
+                views=views,
+                others=others,
+                limit=limit,
+            )
         return Explanation(**vars(explanation))
 
     def export(self, to: str, out: Path | str | None = None, *, log: Log = lambda line: None) -> Path:

@@ -16,6 +16,7 @@ from heedful.data.batch import Batch
 from heedful.data.memory import HeldRows
 from heedful.errors import RequestError, type_name
 from heedful.models.base import Model
+from heedful.nn.modes import evaluating
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
 from heedful.runs.resuming import locked_run, with_fixed_processes
@@ -93,15 +94,10 @@ class Setup:
     def validate(self) -> dict[str, float]:
         """Return the metrics of the validation data, the same that `heedful.train` computes: ``loss`` etc.
 
-        The model computes them in evaluation mode, without gradients; afterwards it has its former mode.
+        The model computes them in evaluation mode, without gradients; afterwards it has its former modes.
         """
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                metrics = self.task.validator(self.prepared, self.module)(self.model)
-        finally:
-            self.model.train(was_training)
+        with evaluating(self.model), torch.no_grad():
+            metrics = self.task.validator(self.prepared, self.module)(self.model)
         return {name: float(value) for name, value in metrics.items()}
 
     def finish(self, **facts: int | float | str) -> Run:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from heedful.errors import DamagedError, RequestError, nearest
+from heedful.nn.modes import evaluating
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import (
     Callback,
@@ -217,10 +218,8 @@ class Training:
         metrics: dict[str, float] = {}
         if distribution.is_first():
             assert self.validate is not None
-            self.module.model.eval()
-            with torch.no_grad():
+            with evaluating(self.module.model), torch.no_grad():
                 metrics = {name: float(value) for name, value in self.validate(self.module.model).items()}
-            self.module.model.train()
             fault_point("during-validation")
         metrics = distribution.from_first(metrics)
         if (name := self.settings.metric) not in metrics:
