@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import torch
+
 from heedful.api.checks import check_columns, check_split
 from heedful.api.given import rows_source
 from heedful.data.memory import HeldRows, RowsLike
@@ -197,7 +199,7 @@ class Run(runs.Run):
             RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
         """
         settings = decoding_of(decoding, self.recipe.decoding)
-        with evaluating(self.model):
+        with evaluating(self.model), torch.inference_mode(False):  # views compute gradients
             explanation = explain_input(
                 self,
                 input,

@@ -114,6 +114,7 @@ class Setup:
         return loaded(self.folder.path, str(next(self.model.parameters()).device), self.held)
 
 
+@torch.inference_mode(False)
 def prepare(
     recipe: str | Path | Settings,
     out: str | Path,

@@ -323,6 +323,7 @@ class Run:
             return self._inferences[precision]
 
 
+@torch.inference_mode(False)  # parameters need gradients and versions, also if they are loaded in this mode
 def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()) -> Run:
     """Load a run.
 

@@ -59,6 +59,7 @@ class Trained:
     is_first: bool = True
 
 
+@torch.inference_mode(False)  # this also enables gradients, under torch.no_grad too
 def train_run(
     recipe: Recipe,
     out: Path,

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import torch
 from torch import nn
 from typer.testing import CliRunner
 
@@ -269,3 +270,14 @@ def test_a_stream_that_is_closed_restores_the_modes(make_run, tmp_path):
     next(stream, None)
     stream.close()
     assert all(modes(run))
+
+
+def test_runs_are_loaded_and_explained_without_gradients_too(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", TRANSLATOR, PAIRS)
+    expected = heedful.load(folder)
+    with torch.inference_mode():
+        run = heedful.load(folder)
+        assert run.predict(["a b"]) == expected.predict(["a b"])
+        views = run.explain("a b", views=["gradients"]).views
+    assert views == expected.explain("a b", views=["gradients"]).views
+    assert not any(parameter.is_inference() for parameter in run.model.parameters())
