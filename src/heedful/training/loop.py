@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -169,8 +170,14 @@ class Training:
 
     def _notify(self, event: Event) -> None:
         for callback in self.callbacks if distribution.is_first() else ():
-            if callback(event) is True:
-                self.is_stopped_by_callback = True
+            answer = callback(event)
+            if answer is not None and not isinstance(answer, bool | np.bool_):
+                name = getattr(callback, "__qualname__", type(callback).__name__)
+                raise RequestError(
+                    f"callback {name}: expected True (stop the training), False or None as its result, got "
+                    f"{answer!r:.60}; return bool(…) or nothing"
+                )
+            self.is_stopped_by_callback |= bool(answer)
 
     @contextmanager
     def _notify_failure(self) -> Iterator[None]:

@@ -408,8 +408,8 @@ def test_a_callback_that_returns_true_stops_the_training(event, n, from_files, t
 
 
 @pytest.mark.slow
-def test_other_values_of_a_callback_do_not_stop(from_files, tmp_path):
-    values = iter([1, "yes", None, 0, object(), [True]] * 9)
+def test_a_callback_that_returns_false_or_none_does_not_stop(from_files, tmp_path):
+    values = iter([None, False, np.False_] * 9)
     data = {"train": list(rows(60, 1)), "valid": list(rows(11, 2))}
     run = train(tmp_path / "run", data, callbacks=[lambda event: next(values)])
     assert_equal(weights(run), weights(from_files))
