@@ -12,7 +12,16 @@ from heedful.data.batch import Batch
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
-from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, couples_batch, total
+from heedful.objectives.terms import (
+    AuxiliaryLoss,
+    Objective,
+    Term,
+    check_names,
+    checked_counts,
+    checked_terms,
+    couples_batch,
+    total,
+)
 from heedful.training.fast_paths import Precision, separate_compiled_code
 from heedful.training.scheduled_sampling import ScheduledSampling
 
@@ -85,7 +94,7 @@ class ModelWithLoss(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of every loss term of the batch, before the forward pass."""
-        counts = self.objective.counts(batch)
+        counts = checked_counts(self.objective, self.objective.counts(batch))
         for loss in self.auxiliary:
             counts |= loss.counts(batch)
         return counts
@@ -103,6 +112,7 @@ class ModelWithLoss(nn.Module):
         if self.compiled:
             batch.prepare()
         terms = self._lowered(batch, update) if self.precision == "bf16" else self._terms(batch, update)
+        check_names(self.objective, terms, counts)
         return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
 
     def _terms(self, batch: Batch, update: int | None) -> list[Term]:
@@ -114,7 +124,7 @@ class ModelWithLoss(nn.Module):
             auxiliary = [stack.enter_context(loss.attached(batch)) for loss in self.auxiliary]
             hidden = self.model(batch.inputs, batch.source)
         return [
-            *self.objective(hidden, heads, batch),
+            *checked_terms(self.objective, self.objective(hidden, heads, batch)),
             *(term for terms in auxiliary for term in terms()),
         ]
 
