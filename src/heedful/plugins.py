@@ -86,7 +86,8 @@ def part(definition: PartT) -> PartT:
         >>> @heedful.part
         ... class NegativeDistance(ScoreFunction):
         ...     def forward(self, queries, keys):
-        ...         return -torch.cdist(queries, keys)
+        ...         squares = queries.square().sum(-1)[..., None] + keys.square().sum(-1)[..., None, :]
+        ...         return 2 * queries @ keys.mT - squares
         >>> changes = {"model.layer.mixer.score": NegativeDistance}
         >>> run = heedful.train("phrasebook-ta", "runs/distance", overrides=changes)
 

@@ -1,5 +1,7 @@
 """Mistakes in parts of a user's own: messages name the class."""
 
+import doctest
+
 import pytest
 import torch
 from torch import nn
@@ -67,6 +69,14 @@ class Broken(nn.Module):
     def forward(self, x):
         """Compute 0 / 0."""
         return (x - x) / (x - x)
+
+
+class Distance(ScoreFunction):
+    """A score with an operation that does not support bf16."""
+
+    def forward(self, queries, keys):
+        """Compute the negative distance."""
+        return -torch.cdist(queries, keys)
 
 
 class NoScores(ScoreFunction):
@@ -250,3 +260,24 @@ def test_a_metric_that_returns_no_number_is_named(metric, got, make_run, tmp_pat
     message = f":{metric.__name__}: expected a number or a .*Score as its result, got {got}"
     with pytest.raises(RequestError, match=message):
         run.evaluate(data=ROWS)
+
+
+IN_BF16 = {"training": {**TINY["training"], "precision": "bf16"}}
+
+
+def test_the_example_of_a_part_trains_in_bf16(tmp_path):
+    *definitions, _ = doctest.DocTestParser().get_examples(heedful.part.__doc__)
+    names = {"heedful": heedful, "__name__": "example"}
+    exec("".join(example.source for example in definitions), names)
+    q, k = torch.randn(2, 3, 5), torch.randn(2, 4, 5)
+    torch.testing.assert_close(names["NegativeDistance"]()(q, k), -torch.cdist(q, k).square())
+    overrides = {**TINY, **IN_BF16, **names["changes"]}
+    data = {"train": ROWS, "valid": ROWS}
+    heedful.train("my-own-labels", tmp_path / "run", data=data, overrides=overrides, progress=False)
+
+
+def test_a_part_that_does_not_support_bf16_is_named(tmp_path):
+    overrides = {**TINY, **IN_BF16, "model.layer.mixer.score": Distance}
+    data = {"train": ROWS, "valid": ROWS}
+    with pytest.raises(WorkError, match=r"part of your own \(Distance\).* bf16: .*cdist.*precision=fp32"):
+        heedful.train("my-own-labels", tmp_path / "run", data=data, overrides=overrides, progress=False)
