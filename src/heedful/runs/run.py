@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypedDict, Unpack
+from typing import Any, NoReturn, Self, SupportsIndex, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -102,6 +102,23 @@ class Run:
         global _is_used
         _is_used = True
         self._inferences: dict[str, Inference] = {}
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled or deep-copied.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "a Run cannot be pickled or deep-copied; load it again, in each process: "
+            f"heedful.load({str(self.folder.path)!r})"
+        )
+
+    def __copy__(self) -> Self:
+        """Return a run with the same model and task."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     @property
     def recipe(self) -> Recipe:

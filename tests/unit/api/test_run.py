@@ -1,6 +1,8 @@
 """Functions on runs."""
 
+import copy
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -281,3 +283,11 @@ def test_runs_are_loaded_and_explained_without_gradients_too(make_run, tmp_path)
         views = run.explain("a b", views=["gradients"]).views
     assert views == expected.explain("a b", views=["gradients"]).views
     assert not any(parameter.is_inference() for parameter in run.model.parameters())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_runs_are_loaded_again_instead_of_copied(copied, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(TypeError, match=r"pickled or deep-copied; load it again, .*heedful\.load\('.*run'\)"):
+        copied(run)
+    assert copy.copy(run).model is run.model
