@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from heedful.plugins import build_reference, check_settings, is_reference
+from heedful.plugins import build_reference, check_class, check_settings, is_reference
 
 LARGEST = 3.4028234663852886e38
 """The largest finite 32-bit floating-point number, the type in which models compute."""
@@ -75,10 +75,14 @@ class CustomSection(Section):
     contract: ClassVar[type] = object
     """Class of what its class builds."""
 
+    methods: ClassVar[tuple[str, ...]] = ()
+    """Names of methods that its class must define."""
+
     @model_validator(mode="after")
     def _has_its_settings(self) -> "CustomSection":
         if not is_reference(self.kind):
             raise ValueError(f"expected an import path such as my_package.my_module:Name, got {self.kind!r}")
+        check_class(self.kind, self.methods)
         check_settings(self.kind, self.model_extra or {}, self.sizes)
         return self
 

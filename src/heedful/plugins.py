@@ -16,13 +16,16 @@ from importlib.metadata import entry_points
 from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
 
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, type_name
 
 GROUP = "heedful.plugins"
 METRICS = "heedful.tasks.metrics"
 """Package of heedful whose classes recipes can name: creating an instance affects nothing else."""
 
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+UNDEFINED = "_forward_unimplemented"
+"""Name of `torch.nn.Module.forward`."""
 
 Part: TypeAlias = type | FunctionType
 PartT = TypeVar("PartT", bound=Part)
@@ -83,7 +86,8 @@ def part(definition: PartT) -> PartT:
         >>> @heedful.part
         ... class NegativeDistance(ScoreFunction):
         ...     def forward(self, queries, keys):
-        ...         return -torch.cdist(queries, keys)
+        ...         squares = queries.square().sum(-1)[..., None] + keys.square().sum(-1)[..., None, :]
+        ...         return 2 * queries @ keys.mT - squares
         >>> changes = {"model.layer.mixer.score": NegativeDistance}
         >>> run = heedful.train("phrasebook-ta", "runs/distance", overrides=changes)
 
@@ -138,6 +142,24 @@ def _installed_plugins() -> frozenset[str]:
 def _is_allowed(module: str) -> bool:
     allowed = allowed_plugins() | _installed_plugins() | {METRICS}
     return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+def check_class(reference: str, methods: Iterable[str]) -> None:
+    """Check that an import path refers to a class that defines these methods, and all abstract ones.
+
+    Raises:
+        ValueError: it does not.
+    """
+    target = load_reference(reference)
+    if not isinstance(target, type):
+        raise ValueError(f"{reference}: expected a class, got {type_name(target)}")
+    missing = {*getattr(target, "__abstractmethods__", ())}
+    for name in methods:
+        method = next((vars(base)[name] for base in target.__mro__ if name in vars(base)), None)
+        if method is None or getattr(method, "__name__", "") == UNDEFINED:
+            missing.add(name)
+    if missing:
+        raise ValueError(f"{reference}: the class must define {' and '.join(sorted(missing))}")
 
 
 def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Parameter]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import torch
+
 from heedful.api.checks import check_columns, check_runs, check_split, folder_of, run_folder
 from heedful.api.given import memory_names, rows_source
 from heedful.data.memory import HeldRows, RowsLike
@@ -20,6 +22,7 @@ from heedful.explain.json_format import json_pieces
 from heedful.explain.views import PAGE, SUFFIXES
 from heedful.files import IMAGES, whole_file
 from heedful.interop.conversion import export_run, import_run
+from heedful.nn.modes import evaluating
 from heedful.runs import comparing
 from heedful.runs import run as runs
 from heedful.runs.arguments import decoding_of, indices, with_beam
@@ -201,15 +204,16 @@ class Run(runs.Run):
             RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
         """
         settings = decoding_of(decoding, self.recipe.decoding)
-        explanation = explain_input(
-            self,
-            input,
-            maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
-            options=AnswerOptions(settings, target, alternative),
-            views=views,
-            others=others,
-            limit=limit,
-        )
+        with evaluating(self.model), torch.inference_mode(False):  # views compute gradients
+            explanation = explain_input(
+                self,
+                input,
+                maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
+                options=AnswerOptions(settings, target, alternative),
+                views=views,
+                others=others,
+                limit=limit,
+            )
         return Explanation(**vars(explanation))
 
     def export(self, to: str, out: Path | str | None = None, *, log: Log = lambda line: None) -> Path:

@@ -20,6 +20,7 @@ from heedful.data.batch import Batch
 from heedful.data.memory import HeldRows
 from heedful.errors import RequestError, WorkError, type_name
 from heedful.models.base import Model
+from heedful.nn.modes import evaluating
 from heedful.objectives.terms import Term
 from heedful.plugins import allow_plugins
 from heedful.runs.resuming import locked_run, with_fixed_processes
@@ -97,15 +98,10 @@ class Setup:
     def validate(self) -> dict[str, float]:
         """Return the metrics of the validation data, the same that `heedful.train` computes: ``loss`` etc.
 
-        The model computes them in evaluation mode, without gradients; afterwards it has its former mode.
+        The model computes them in evaluation mode, without gradients; afterwards it has its former modes.
         """
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                metrics = self.task.validator(self.prepared, self.module)(self.model)
-        finally:
-            self.model.train(was_training)
+        with evaluating(self.model), torch.no_grad():
+            metrics = self.task.validator(self.prepared, self.module)(self.model)
         return {name: float(value) for name, value in metrics.items()}
 
     def finish(self, **facts: "int | float | str | np.number[Any] | Tensor") -> Run:
@@ -160,6 +156,7 @@ def _check_finite(model: Model) -> None:
             )
 
 
+@torch.inference_mode(False)
 def prepare(
     recipe: RecipeLike,
     out: str | Path,

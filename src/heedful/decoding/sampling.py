@@ -62,9 +62,8 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
         raise ValueError(f"on_token requires n=1, got {config.n}")
     if config.temperature == 0:
         return generate(request, most_probable, config.n)
-    n_sentences, longest = len(request.max_lengths), max(request.max_lengths, default=0)
-    ordinals = range(n_sentences) if request.ordinals is None else request.ordinals
-    noise = uniforms(config.seed, ordinals, config.n, longest)
+    ordinals = range(len(request.max_lengths)) if request.ordinals is None else request.ordinals
+    noise = Uniforms(config.seed, ordinals, config.n)
 
     def choose(logits: Tensor, forbidden: Tensor, sentences: Sequence[int], position: int) -> Chosen:
         log_probs = log_probabilities(logits, forbidden, position)
@@ -75,7 +74,7 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
             weights = keep_top_p(weights, config.top_p)
         if config.min_p > 0:
             weights = keep_min_p(weights, config.min_p)
-        ids = draw(weights, noise[list(sentences), :, position].flatten())
+        ids = draw(weights, noise.at(position)[list(sentences)].flatten())
         token_log_probs = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
         return ids.cpu().numpy(), token_log_probs.cpu().numpy()
 
@@ -125,12 +124,27 @@ def draw(weights: Float[Tensor, "N V"], uniform: Float[Tensor, " N"]) -> Int[Ten
     return ids.clamp(max=weights.shape[1] - 1)
 
 
-def uniforms(seed: int, ordinals: Sequence[int], n: int, length: int) -> Float[Tensor, "B n L"]:
-    """Draw uniform numbers in [0, 1), in 64 bits; row (b, i) depends only on (``seed``, ``ordinals[b]``, i).
+class Uniforms:
+    """Uniform numbers in [0, 1), in 64 bits; those of (b, i) depend only on (``seed``, ``ordinals[b]``, i).
 
-    The bits come from Philox counters (Salmon et al. 2011); a shorter row is a prefix of a longer one.
+    The bits come from Philox counters (Salmon et al. 2011). They are drawn in blocks of positions, because a
+    request may allow any number of tokens.
     """
-    keys = [np.random.SeedSequence(seed, spawn_key=(o, i)) for o in ordinals for i in range(n)]
-    bits = np.array([np.random.Philox(key).random_raw(length) for key in keys], np.uint64)
-    rows = (bits >> np.uint64(11)) * 2.0**-53
-    return torch.from_numpy(rows.reshape(len(ordinals), n, length))
+
+    _BLOCK = 256
+
+    def __init__(self, seed: int, ordinals: Sequence[int], n: int) -> None:
+        keys = [np.random.SeedSequence(seed, spawn_key=(o, i)) for o in ordinals for i in range(n)]
+        self._streams, self._shape = [np.random.Philox(key) for key in keys], (len(ordinals), n)
+        self._start, self._rows = 0, self.draw(0)
+
+    def draw(self, length: int) -> Float[Tensor, "B n L"]:
+        """Draw the next numbers."""
+        bits = np.array([stream.random_raw(length) for stream in self._streams], np.uint64)
+        return torch.from_numpy(((bits >> np.uint64(11)) * 2.0**-53).reshape(*self._shape, length))
+
+    def at(self, position: int) -> Float[Tensor, "B n"]:
+        """Return the numbers of a position; positions must not decrease."""
+        while position >= self._start + self._rows.shape[2]:
+            self._start, self._rows = self._start + self._rows.shape[2], self.draw(self._BLOCK)
+        return self._rows[:, :, position - self._start]

@@ -11,13 +11,13 @@ are used only on request.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import is_
 from threading import Lock, local
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.engine.compiled import CompiledModel
 from heedful.engine.program import UnsupportedError, observer
@@ -28,6 +28,10 @@ from heedful.models.base import Model
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Precision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+_N_SAMPLED = 16
+"""Number of elements of each parameter that are compared before a prediction."""
 
 
 def check_precision(precision: str) -> Precision:
@@ -43,8 +47,9 @@ def check_precision(precision: str) -> Precision:
 class Inference:
     """A model prepared for decoding; prepared again if modules or weights are replaced or changed in place.
 
-    Changes that autograd's version counter does not record, such as through ``parameter.data``, are not
-    detected; nor are changes of running statistics only.
+    Changes that autograd's version counter does not record, such as through ``parameter.data``, are detected
+    by a sample of each parameter, so those of few elements may be missed. Changes of running statistics only
+    are not detected.
 
     Args:
         model: a model that follows the model contract.
@@ -60,7 +65,8 @@ class Inference:
         self._process = os.getpid()
         self._compiling = Lock()
         self._engine: Engine | None = None
-        self._reason, self._versions = "", list[int]()
+        self._reason, self._versions = "", list[tuple[int, int]]()
+        self._samples, self._sampled = list[Tensor](), b""
         self._parts: list[object] = []
         self._compile()
 
@@ -74,14 +80,17 @@ class Inference:
             return self._engine
 
     def _compile_locked(self) -> None:
-        parameters = list(self.model.parameters())
-        versions = [parameter._version for parameter in parameters]
+        modules = list(self.model.modules())
+        # Faster than `parameters`, which passes over the modules again.
+        parameters = [p for module in modules for p in module._parameters.values() if p is not None]
+        # Inference tensors have no version.
+        versions = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
         # Keep the objects and compare by identity: a new one may have the version and id of a deleted one.
-        parts = [*self.model.modules(), *parameters]
+        parts = [*modules, *parameters]
         is_same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
-        if is_same and versions == self._versions:
+        if is_same and versions == self._versions and _values(self._samples) == self._sampled:
             return
-        self._engine, self._versions, self._parts = None, versions, parts
+        self._engine, self._versions, self._parts, self._samples = None, versions, parts, []
         try:
             self._engine = compile_model(self.model, "fp32" if self.precision == "auto" else self.precision)
         except UnsupportedError as reason:
@@ -93,6 +102,9 @@ class Inference:
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "
                     "use fp32 or bf16"
                 ) from None
+        else:
+            self._samples = [_sample(parameter) for parameter in parameters]
+        self._sampled = _values(self._samples)
 
     @property
     def description(self) -> str:
@@ -126,6 +138,17 @@ class Inference:
                 "precision int8 does not support coverage penalties, hooks and taps; use fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
+
+
+def _sample(parameter: Tensor) -> Tensor:
+    """Return a view of a few elements of a parameter, from different rows and columns."""
+    flat = parameter.detach().flatten()
+    return flat[:: max(1, len(flat) // _N_SAMPLED) | 1]
+
+
+def _values(samples: Sequence[Tensor]) -> bytes:
+    """Return the bytes of samples, which can be compared also if they are NaN."""
+    return torch.cat(list(samples)).view(torch.uint8).numpy().tobytes() if samples else b""
 
 
 class Autocast(nn.Module):

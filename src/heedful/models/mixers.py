@@ -391,6 +391,7 @@ class CustomMixer(MixerSection, CustomSection):
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model", "n_positions", "causal")
     contract: ClassVar[type] = nn.Module
+    methods: ClassVar[tuple[str, ...]] = ("forward",)
 
     def build(self, sizes: StackSizes) -> nn.Module:
         """Build the module."""

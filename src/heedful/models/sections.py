@@ -329,6 +329,7 @@ class CustomScore(ScoreSection, CustomSection):
 
     sizes: ClassVar[tuple[str, ...]] = ("d_q", "d_k", "n_heads")
     contract: ClassVar[type] = ScoreFunction
+    methods: ClassVar[tuple[str, ...]] = ("forward",)
 
     def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score."""
@@ -339,6 +340,7 @@ class CustomScore(ScoreSection, CustomSection):
 class _CustomModule(CustomSection):
     sizes: ClassVar[tuple[str, ...]] = ("d_model",)
     contract: ClassVar[type] = nn.Module
+    methods: ClassVar[tuple[str, ...]] = ("forward",)
 
     def build(self, d_model: int) -> nn.Module:
         module: nn.Module = self.instance(d_model=d_model)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
+from heedful.nn.residual import checked_output
 from heedful.nn.taps import Tap
 
 OUTPUT = "embedded tokens, the input of the first layer"
@@ -112,4 +113,4 @@ class SegmentedEmbedding(nn.Module):
             x = x + (self.segments[:1] if tokens.segments is None else embed(tokens.segments, self.segments))
         elif tokens.segments is not None:
             raise ValueError("tokens must not have segments: this embedding has no segment table")
-        return self.output(self.dropout(self.norm(x)))
+        return self.output(self.dropout(checked_output(self.norm(x), self.norm, x)))

@@ -12,10 +12,26 @@ The tap ``added`` sees ``Dropout(part(...))``, which is added to the residual st
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.errors import RequestError, type_name
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Tap
 
 ADDED = "output of the sublayer that is added to the residual stream"
+
+
+def checked_output(output: object, part: nn.Module, x: Tensor) -> Tensor:
+    """Return the output of a part after checking that it is a tensor of the shape of the input.
+
+    Raises:
+        RequestError: it is not; others might broadcast.
+    """
+    if not isinstance(output, Tensor) or output.shape != x.shape:
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type_name(output)
+        raise RequestError(
+            f"{type(part).__name__}: expected an output of the shape of the input, {tuple(x.shape)}, got "
+            f"{got}; forward takes and returns [T, d_model]"
+        )
+    return output
 
 
 class PostNorm(nn.Module):
@@ -28,7 +44,8 @@ class PostNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "T d"], *context: object) -> Float[Tensor, "T d"]:
         """Apply the sublayer; ``context`` (layout, memory, cache) is passed to it unchanged."""
-        return self.norm(x + self.added(self.dropout(self.part(x, *context))))
+        update = self.dropout(checked_output(self.part(x, *context), self.part, x))
+        return checked_output(self.norm(x + self.added(update)), self.norm, x)
 
 
 class PreNorm(nn.Module):
@@ -41,7 +58,8 @@ class PreNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "T d"], *context: object) -> Float[Tensor, "T d"]:
         """Apply the sublayer; ``context`` (layout, memory, cache) is passed to it unchanged."""
-        return x + self.added(self.dropout(self.part(self.norm(x), *context)))
+        update = self.part(checked_output(self.norm(x), self.norm, x), *context)
+        return x + self.added(self.dropout(checked_output(update, self.part, x)))
 
 
 Residual = PostNorm | PreNorm

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.errors import RequestError, type_name
 from heedful.nn.taps import recording
 
 
@@ -73,6 +74,50 @@ class AuxiliaryLoss(ABC):
             return
         with recording(self.model, self.taps) as recorded:
             yield lambda: self.terms(recorded, batch)
+
+
+def checked_counts(objective: Objective, counts: object) -> dict[str, int]:
+    """Return a copy of the counts of an objective after checking that they are a mapping.
+
+    Raises:
+        RequestError: they are not.
+    """
+    if not isinstance(counts, Mapping):
+        raise RequestError(
+            f"{type(objective).__name__}: expected a dict of counts, such as {{'token': 17}}, got "
+            f"{type_name(counts)}"
+        )
+    return dict(counts)
+
+
+def checked_terms(objective: Objective, terms: object) -> Sequence[Term]:
+    """Return the terms of an objective after checking that they are terms, and one has a weight.
+
+    Raises:
+        RequestError: they are not.
+    """
+    name = type(objective).__name__
+    if not isinstance(terms, list | tuple) or not all(isinstance(term, Term) for term in terms):
+        raise RequestError(
+            f"{name}: expected a list of heedful.objectives.terms.Term, got {type_name(terms)}"
+        )
+    if not any(term.weight for term in terms):
+        raise RequestError(f"{name}: expected at least one term with a weight, got {type_name(terms)}")
+    return terms
+
+
+def check_names(objective: Objective, terms: Iterable[Term], counts: Mapping[str, int]) -> None:
+    """Check that all terms have counts.
+
+    Raises:
+        RequestError: a term has none.
+    """
+    for term in terms:
+        if term.name not in counts:
+            raise RequestError(
+                f"{type(objective).__name__}: counts must have the names of all terms; {term.name!r} is "
+                f"missing, it has {', '.join(counts) or 'none'}"
+            )
 
 
 def total(terms: Iterable[Term], counts: Mapping[str, int]) -> Tensor:

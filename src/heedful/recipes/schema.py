@@ -101,12 +101,15 @@ class CustomLoss(CustomSection):
     """
 
     sizes: ClassVar[tuple[str, ...]] = ("chunk", "label_smoothing")
+    methods: ClassVar[tuple[str, ...]] = ("__call__", "counts")
 
 
 class CustomMetric(CustomSection):
     """A custom metric: an instance is called as ``metric(rows, predictions)``, with the rows as maps of
     columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
     """
+
+    methods: ClassVar[tuple[str, ...]] = ("__call__",)
 
 
 def _own_loss(value: object) -> object:

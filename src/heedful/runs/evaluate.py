@@ -8,6 +8,7 @@ from pathlib import Path
 from heedful.data.lines import Source
 from heedful.data.sources import user_table
 from heedful.errors import RequestError, nearest
+from heedful.nn.modes import evaluating
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
 from heedful.runs.prepare import rows_of
@@ -135,4 +136,5 @@ def evaluate(
     predict = partial(
         run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision
     )
-    return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), options)
+    with evaluating(run.model):
+        return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), options)

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypedDict, Unpack
+from typing import Any, NoReturn, Self, SupportsIndex, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.memory import memory_errors_as
 from heedful.models.base import Model
+from heedful.nn.modes import evaluating
 from heedful.plugins import allow_plugins
 from heedful.recipes.schema import Recipe
 from heedful.runs.arguments import (
@@ -88,6 +89,8 @@ class RunOptions(TaskOptions, total=False):
 class Run:
     """A trained run. Several threads may use it at the same time; a forked process computes on one thread.
 
+    All methods compute in evaluation mode; afterwards the model has the modes that it had before.
+
     Args:
         folder: its folder.
         task: its task, with recipe and processor.
@@ -99,6 +102,23 @@ class Run:
         global _is_used
         _is_used = True
         self._inferences: dict[str, Inference] = {}
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled or deep-copied.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "a Run cannot be pickled or deep-copied; load it again, in each process: "
+            f"heedful.load({str(self.folder.path)!r})"
+        )
+
+    def __copy__(self) -> Self:
+        """Return a run with the same model and task."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     @property
     def recipe(self) -> Recipe:
@@ -221,7 +241,8 @@ class Run:
                 ``error`` instead.
         """
         task = text_scoring(self.task)
-        return task.score(self.model, scored_inputs_of(task.scored, inputs), progress)
+        with evaluating(self.model):
+            return task.score(self.model, scored_inputs_of(task.scored, inputs), progress)
 
     def embed(
         self,
@@ -293,9 +314,10 @@ class Run:
         embeddings: list[Embedding] = []
         for start in range(0, max(1, len(checked)), size):
             prepared = self.task.embedding_inputs(checked[start : start + size])
-            embeddings += embed(
-                self.model, prepared, pooling, layer, batch_tokens=batch_tokens, progress=progress
-            )
+            with evaluating(self.model):
+                embeddings += embed(
+                    self.model, prepared, pooling, layer, batch_tokens=batch_tokens, progress=progress
+                )
         return embeddings
 
     @property
@@ -303,7 +325,7 @@ class Run:
         """The number of features of the vectors of `embed`."""
         batch = self.task.synthetic_batch(self.task.processor.sizes, 1, 8, 8)
         inputs = batch.inputs if batch.source is None else batch.source
-        with torch.inference_mode():
+        with evaluating(self.model), torch.inference_mode():
             return hidden_states(self.model, inputs.to(next(self.model.parameters()).device)).shape[1]
 
     def inference(self, precision: str = "auto") -> Inference:
@@ -318,6 +340,7 @@ class Run:
             return self._inferences[precision]
 
 
+@torch.inference_mode(False)  # parameters need gradients and versions, also if they are loaded in this mode
 def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()) -> Run:
     """Load a run.
 

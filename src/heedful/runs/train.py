@@ -19,6 +19,7 @@ from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import HeedfulError, RequestError, WorkError
 from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.models.base import Model
+from heedful.nn.modes import evaluating
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
 from heedful.runs.first_rows import check_first_rows
@@ -92,6 +93,7 @@ class Trained:
     is_first: bool = True
 
 
+@torch.inference_mode(False)  # this also enables gradients, under torch.no_grad too
 def train_run(
     recipe: Recipe,
     out: Path,
@@ -234,8 +236,7 @@ def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -
     if not result.state.best or result.stop_reason == "signal":
         return
     assert training.validate is not None
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         metric = float(training.validate(model)[settings.metric])
     best = result.state.best[0]
     better = is_better(best.metric, metric, settings.direction)

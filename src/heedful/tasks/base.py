@@ -30,6 +30,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.registry import build_model
+from heedful.nn.modes import evaluating
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
 from heedful.tasks.embedding import EmbeddingInputs
@@ -321,8 +322,8 @@ class Task(ABC):
             inference: a trained model, prepared for decoding (precision, native engine).
             options: decoding and other options.
         """
-        model = inference.ready().eval()
-        return TaskPredictor(self.recipe.task.kind, partial(self.predict, model, options=options), options)
+        predict = partial(self.predict, inference.ready(), options=options)
+        return TaskPredictor(self.recipe.task.kind, evaluating(inference.model)(predict), options)
 
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS

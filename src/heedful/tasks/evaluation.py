@@ -4,15 +4,16 @@ import html
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, Self
+from typing import Any, Generic, Protocol, Self
 
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tables import html_table
 from heedful.tasks.metrics.score import Score
@@ -170,16 +171,30 @@ class PredictedRows(Generic[PredictionT]):
 
 
 def custom_scores(config: EvaluationConfig, predicted: PredictedRows[Prediction]) -> list[Score]:
-    """Compute custom metrics; a number becomes a score with the name of its class."""
+    """Compute custom metrics; a number becomes a score with the name of its class.
+
+    Raises:
+        RequestError: a metric returns neither a number nor a `Score`.
+    """
     scores = []
     for metric in config.metrics:
         score = metric.instance()([row.row for row in predicted.rows], list(predicted.predictions))
         if not isinstance(score, Score):
             settings = "".join(f"|{key}:{setting}" for key, setting in (metric.model_extra or {}).items())
             name, counts = metric.kind.partition(":")[2], {"rows": len(predicted.rows)}
-            score = Score(name, float(score), metric.kind + settings, counts=counts)
+            score = Score(name, _number(score, metric.kind), metric.kind + settings, counts=counts)
         scores.append(score)
     return scores
+
+
+def _number(value: Any, metric: str) -> float:
+    with suppress(TypeError, ValueError, RuntimeError):  # torch: of tensors with several elements
+        if not isinstance(value, str):
+            return float(value)
+    raise RequestError(
+        f"{metric}: expected a number or a heedful.tasks.metrics.score.Score as its result, got "
+        f"{type_name(value)}"
+    )
 
 
 def micro_batch_tokens(recipe: Recipe) -> int:

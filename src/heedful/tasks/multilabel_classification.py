@@ -24,6 +24,7 @@ from heedful.data.plan import in_order
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.models.base import Model
+from heedful.nn.modes import evaluating
 from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
@@ -286,16 +287,14 @@ class MultilabelClassification(Classification):
         """Return the probability of each label for each row, and whether the row has it: ``[N, C]`` each."""
         batches, device = self.batches(store, training=False), next(model.parameters()).device
         probabilities = np.zeros((len(batches.lengths), len(self.processor.labels)))
-        targets, is_training = np.zeros(probabilities.shape, dtype=bool), model.training
-        model.eval()
-        with torch.no_grad():
+        targets = np.zeros(probabilities.shape, dtype=bool)
+        with evaluating(model), torch.no_grad():
             for samples in in_order(batches.lengths, micro_batch_tokens(self.recipe)):
                 batch = batches(samples.tolist(), 0).to(device)
                 assert batch.values is not None
                 logits = class_logits(model(batch.inputs), model.heads, batch.inputs.layout)
                 probabilities[samples] = logits.cpu().sigmoid().numpy()
                 targets[samples] = batch.values.cpu().numpy() > 0
-        model.train(is_training)
         return probabilities, targets
 
     def load_tuned(self, folder: RunFolder) -> None:

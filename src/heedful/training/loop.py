@@ -7,10 +7,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from heedful.errors import DamagedError, RequestError, nearest
+from heedful.nn.modes import evaluating
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import (
     Callback,
@@ -168,8 +170,14 @@ class Training:
 
     def _notify(self, event: Event) -> None:
         for callback in self.callbacks if distribution.is_first() else ():
-            if callback(event) is True:
-                self.is_stopped_by_callback = True
+            answer = callback(event)
+            if answer is not None and not isinstance(answer, bool | np.bool_):
+                name = getattr(callback, "__qualname__", type(callback).__name__)
+                raise RequestError(
+                    f"callback {name}: expected True (stop the training), False or None as its result, got "
+                    f"{answer!r:.60}; return bool(…) or nothing"
+                )
+            self.is_stopped_by_callback |= bool(answer)
 
     @contextmanager
     def _notify_failure(self) -> Iterator[None]:
@@ -217,10 +225,8 @@ class Training:
         metrics: dict[str, float] = {}
         if distribution.is_first():
             assert self.validate is not None
-            self.module.model.eval()
-            with torch.no_grad():
+            with evaluating(self.module.model), torch.no_grad():
                 metrics = {name: float(value) for name, value in self.validate(self.module.model).items()}
-            self.module.model.train()
             fault_point("during-validation")
         metrics = distribution.from_first(metrics)
         if (name := self.settings.metric) not in metrics:

@@ -1,7 +1,8 @@
 """The model together with its loss: the module that `DistributedDataParallel` wraps."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import torch
@@ -9,10 +10,20 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from heedful.data.batch import Batch
+from heedful.errors import WorkError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
-from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, couples_batch, total
+from heedful.objectives.terms import (
+    AuxiliaryLoss,
+    Objective,
+    Term,
+    check_names,
+    checked_counts,
+    checked_terms,
+    couples_batch,
+    total,
+)
 from heedful.training.fast_paths import Precision, separate_compiled_code
 from heedful.training.scheduled_sampling import ScheduledSampling
 
@@ -85,7 +96,7 @@ class ModelWithLoss(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of every loss term of the batch, before the forward pass."""
-        counts = self.objective.counts(batch)
+        counts = checked_counts(self.objective, self.objective.counts(batch))
         for loss in self.auxiliary:
             counts |= loss.counts(batch)
         return counts
@@ -102,8 +113,31 @@ class ModelWithLoss(nn.Module):
         """
         if self.compiled:
             batch.prepare()
-        terms = self._lowered(batch, update) if self.precision == "bf16" else self._terms(batch, update)
+        if self.precision == "bf16":
+            with self._bf16_errors():
+                terms = self._lowered(batch, update)
+        else:
+            terms = self._terms(batch, update)
+        check_names(self.objective, terms, counts)
         return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
+
+    @contextmanager
+    def _bf16_errors(self) -> Iterator[None]:
+        """Name the parts of the user's own if an operation does not support bf16.
+
+        Raises:
+            WorkError: in place of the error of torch.
+        """
+        try:
+            yield
+        except RuntimeError as error:  # also NotImplementedError
+            own = own_parts(self.model)
+            if not own or not re.search(r"dtype|scalar type|bfloat16", str(error), re.IGNORECASE):
+                raise
+            raise WorkError(
+                f"the model has a part of your own ({', '.join(own)}), and an operation failed in bf16: "
+                f"{error}; set training.precision=fp32, or convert the inputs of the operation with .float()"
+            ) from error
 
     def _terms(self, batch: Batch, update: int | None) -> list[Term]:
         if self.sampling is not None and update is not None:
@@ -114,7 +148,7 @@ class ModelWithLoss(nn.Module):
             auxiliary = [stack.enter_context(loss.attached(batch)) for loss in self.auxiliary]
             hidden = self.model(batch.inputs, batch.source)
         return [
-            *self.objective(hidden, heads, batch),
+            *checked_terms(self.objective, self.objective(hidden, heads, batch)),
             *(term for terms in auxiliary for term in terms()),
         ]
 
@@ -126,6 +160,14 @@ class ModelWithLoss(nn.Module):
             f"model.{name}": parameter.to(torch.bfloat16) for name, parameter in self.model.named_parameters()
         }
         return functional_call(_Call(self.model, self._terms), copies, (batch, update))
+
+
+def own_parts(module: nn.Module) -> list[str]:
+    """Return the names of the classes in a module that are neither of heedful nor of torch."""
+    classes = dict.fromkeys(type(part) for part in module.modules())
+    return [
+        part.__name__ for part in classes if part.__module__.partition(".")[0] not in ("heedful", "torch")
+    ]
 
 
 class _Call(nn.Module):

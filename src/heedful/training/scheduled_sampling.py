@@ -32,6 +32,7 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.plan import INPUTS, Draw
 from heedful.nn.layout import Tokens
+from heedful.nn.modes import evaluating
 
 # Decays (Bengio et al. 2015, section 2.4) -------------------------------------------------------------------
 
@@ -147,15 +148,13 @@ class ScheduledSampling:
     @torch.no_grad()
     def _predictions(self, model: nn.Module, batch: Batch, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Return the most probable token that follows each position, given the correct ones before it."""
-        device, is_training, heads = batch.targets.device, model.training, model.heads
+        device, heads = batch.targets.device, model.heads
         assert isinstance(heads, nn.ModuleDict)
         unread = torch.tensor(self.unread, dtype=torch.int64, device=device)
         autocast = torch.is_autocast_enabled(device.type)
-        model.eval()
         # Some versions of torch use weights that autocast converted without gradient again with gradient.
-        with torch.autocast(device.type, enabled=autocast, cache_enabled=False):
+        with evaluating(model), torch.autocast(device.type, enabled=autocast, cache_enabled=False):
             hidden = model(batch.inputs, batch.source)
             logits = map(heads["token"], hidden[rows].split(self.chunk))
             best = [part.index_fill(1, unread, float("-inf")).argmax(-1) for part in logits]
-        model.train(is_training)
         return torch.cat(best)

@@ -25,7 +25,7 @@ from heedful.errors import WorkError
 from heedful.files import write_text
 from heedful.nn.layout import Tokens
 from heedful.training import distribution
-from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.model_with_loss import ModelWithLoss, own_parts
 from heedful.training.optimizers import clip, gradient_norm, set_lr
 from heedful.training.settings import TrainingConfig
 from heedful.typing import JsonMapping
@@ -158,7 +158,7 @@ def update_weights(
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if not is_finite:
-        own = _own_parts(forward) if update == 1 else []
+        own = own_parts(forward) if update == 1 else []
         raise _non_finite_error(stats, update, samples, data.collate(samples, epoch), run, own)
     return stats
 
@@ -221,14 +221,6 @@ def _stats(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[s
     terms = {name: part / max(counts[name], 1) for name, part in zip(sorted(counts), parts, strict=True)}
     loss = sum(weights.get(name, 0.0) * mean for name, mean in terms.items() if weights.get(name))
     return UpdateStats(float(loss), terms, norm_value, int(tokens))
-
-
-def _own_parts(module: nn.Module) -> list[str]:
-    """Return the names of the classes in a module that are neither of heedful nor of torch."""
-    classes = dict.fromkeys(type(part) for part in module.modules())
-    return [
-        part.__name__ for part in classes if part.__module__.partition(".")[0] not in ("heedful", "torch")
-    ]
 
 
 def _non_finite_error(

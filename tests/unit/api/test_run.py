@@ -1,6 +1,8 @@
 """Functions on runs."""
 
+import copy
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -251,3 +253,67 @@ def test_answers_of_damaged_weights_are_refused(kind, rows, given, make_run, tmp
         next(run.model.parameters()).fill_(float("nan"))
     with pytest.raises(WorkError, match="the model's outputs contain NaN or infinity; its weights or inputs"):
         run.predict([given])
+
+
+DROPOUT = {"mixer": {"n_heads": 2, "dropout": 0.5}, "channels": {"d_ff": 7}}
+TRANSLATOR = {
+    "task": {"kind": "translation"},
+    "tokenizer": {"subwords": {"kind": "word"}},
+    "model": {"kind": "transformer", "d_model": 6, "n_layers": 1, "dropout": 0.5, "layer": DROPOUT},
+}
+PAIRS = [{"source": "a b", "target": "c d"}, {"source": "b c", "target": "d e"}]
+
+
+def modes(run):
+    return [module.training for module in run.model.modules()]
+
+
+def test_every_verb_computes_in_evaluation_mode_and_restores_the_modes(make_run, tmp_path):
+    wide = {**LABELS, "model": {**LABELS["model"], "dropout": 0.5}}
+    labels = heedful.load(make_run(tmp_path / "labels", wide, ROWS))
+    translator = heedful.load(make_run(tmp_path / "translator", TRANSLATOR, PAIRS))
+    verbs = [
+        (labels, lambda run: run.predict(["a b"])[0].score),
+        (labels, lambda run: run.embed(["a b"]).tolist()),
+        (labels, lambda run: run.evaluate(data=ROWS)["accuracy"].value),
+        (labels, lambda run: run.explain("a b").maps[0].weights.tolist()),
+        (translator, lambda run: run.predict(["a b"], alignment=True)[0].alignment),
+        (translator, lambda run: run.score([("a b", "c d")])[0].log_probs),
+        (translator, lambda run: [*run.stream("a b", beam=1)]),
+    ]
+    for run, verb in verbs:
+        expected = verb(run)
+        run.model.train()
+        next(run.model.children()).eval()
+        before = modes(run)
+        assert verb(run) == expected
+        assert modes(run) == before
+        run.model.eval()
+
+
+def test_a_stream_that_is_closed_restores_the_modes(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", TRANSLATOR, PAIRS))
+    run.model.train()
+    stream = run.stream("a b", beam=1)
+    next(stream, None)
+    stream.close()
+    assert all(modes(run))
+
+
+def test_runs_are_loaded_and_explained_without_gradients_too(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", TRANSLATOR, PAIRS)
+    expected = heedful.load(folder)
+    with torch.inference_mode():
+        run = heedful.load(folder)
+        assert run.predict(["a b"]) == expected.predict(["a b"])
+        views = run.explain("a b", views=["gradients"]).views
+    assert views == expected.explain("a b", views=["gradients"]).views
+    assert not any(parameter.is_inference() for parameter in run.model.parameters())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_runs_are_loaded_again_instead_of_copied(copied, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(TypeError, match=r"pickled or deep-copied; load it again, .*heedful\.load\('.*run'\)"):
+        copied(run)
+    assert copy.copy(run).model is run.model

@@ -10,13 +10,13 @@ from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request, StepOutput
 from heedful.decoding.sampling import (
     SampleConfig,
+    Uniforms,
     draw,
     keep_min_p,
     keep_top_k,
     keep_top_p,
     sample,
     sharpen,
-    uniforms,
 )
 from heedful.errors import WorkError
 from heedful.nn.state import State
@@ -105,16 +105,21 @@ def test_the_ends_of_the_interval_draw_possible_tokens(u):
 
 
 def test_uniforms_depend_on_seed_ordinal_and_sample_alone():
-    whole = uniforms(5, [0, 1, 2, 2**33], 3, 11)
+    whole = Uniforms(5, [0, 1, 2, 2**33], 3).draw(11)
     assert whole.shape == (4, 3, 11)
-    assert torch.equal(uniforms(5, [2**33, 1], 2, 7), whole[[3, 1], :2, :7])
-    every = torch.cat([whole, uniforms(6, [0, 1, 2, 2**33], 3, 11)]).flatten()
+    assert torch.equal(Uniforms(5, [2**33, 1], 2).draw(7), whole[[3, 1], :2, :7])
+    every = torch.cat([whole, Uniforms(6, [0, 1, 2, 2**33], 3).draw(11)]).flatten()
     assert len(every.unique()) == every.numel()
     assert ((every >= 0) & (every < 1)).all()
 
 
+def test_blocks_of_uniforms_are_one_stream():
+    whole, blocks = Uniforms(5, [0, 3], 2).draw(700), Uniforms(5, [0, 3], 2)
+    assert torch.equal(torch.stack([blocks.at(i) for i in range(700)], dim=2), whole)
+
+
 def test_uniforms_are_uniform():
-    counts = torch.histc(uniforms(3, range(50), 1, 1000).float(), bins=10, min=0, max=1)
+    counts = torch.histc(Uniforms(3, range(50), 1).draw(1000).float(), bins=10, min=0, max=1)
     chi_squared = ((counts - 5000) ** 2 / 5000).sum().item()
     assert chi_squared < 27.9  # 9 degrees of freedom, p = 0.001; the numbers are fixed by the seed
 

@@ -162,6 +162,36 @@ def test_weights_that_were_assigned_are_read_again():
     torch.testing.assert_close(inference.ready().heads["token"](hidden), 2 * logits)
 
 
+def halve_in_place(parameter):
+    parameter.data.mul_(0.5)
+
+
+def halve_by_assigning(parameter):
+    parameter.data = parameter.data * 0.5
+
+
+def halve_through_numpy(parameter):
+    parameter.detach().numpy()[...] *= 0.5
+
+
+@needs_library
+@pytest.mark.parametrize("halve", [halve_in_place, halve_by_assigning, halve_through_numpy])
+def test_weights_that_were_changed_without_a_new_version_are_read_again(halve):
+    inference, hidden = Inference(model := model_of()), torch.randn(3, 14)
+    before = inference.ready().heads["token"](hidden)
+    for _ in range(2):
+        halve(model.heads["token"].weight)
+        before = before / 2
+        torch.testing.assert_close(inference.ready().heads["token"](hidden), before)
+
+
+@needs_library
+def test_weights_without_versions_are_read():
+    with torch.inference_mode():
+        inference = Inference(model_of())
+        assert inference.ready() is inference.ready()
+
+
 @needs_library
 def test_a_part_without_weights_that_was_replaced_is_read_again():
     inference = Inference(model := model_of())

@@ -439,3 +439,11 @@ def test_half_split_positions_and_a_bias_of_the_output_are_marians():
     assert positions.interleaved is False
     assert model.heads["token"].bias.tolist() == [0.0] * 11
     assert isinstance(model.encoder.blocks[0].feed_forward.part.activation, nn.SiLU)
+
+
+@pytest.mark.parametrize(("n_targets", "n_sources"), [(1, 2), (3, 2), (0, 2)])
+def test_numbers_of_sequences_that_do_not_fit_are_refused(n_targets, n_sources):
+    model = model_of(small())
+    message = rf"sequences, {n_targets}, must be equal to that of the sources, {n_sources}, or a multiple"
+    with pytest.raises(ValueError, match=message):
+        model(Tokens.of([[1, 2]] * n_targets), Tokens.of([[3, 4]] * n_sources))

@@ -1,9 +1,11 @@
 import json
 import math
 import os
+import re
 import signal
 import threading
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -407,3 +409,20 @@ def test_accumulation_gives_the_same_training_up_to_rounding(tmp_path):
     three.train()
     for name, tensor in one.weights.items():
         torch.testing.assert_close(three.weights[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_a_boolean_of_numpy_stops_the_training(tmp_path):
+    toy = Toy(tmp_path, {"max_updates": 4}, callbacks=[lambda event: np.mean([0.5]) > 0])
+    assert toy.train().stop_reason == "callback"
+
+
+@pytest.mark.parametrize("value", [0, 1, "yes", [True], torch.tensor(True)])
+def test_other_values_of_a_callback_are_refused(value, tmp_path):
+    def criterion(event):
+        return value
+
+    message = (
+        rf"callback .*criterion: expected True .*, False or None as its result, got {re.escape(repr(value))};"
+    )
+    with pytest.raises(RequestError, match=message):
+        Toy(tmp_path, {"max_updates": 4}, callbacks=[criterion]).train()

@@ -24,6 +24,7 @@ from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites, part_sites, source_part
 from heedful.models.base import Model
+from heedful.nn.modes import evaluating
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.generation.generator import score_targets
@@ -148,10 +149,11 @@ def attention_between_ids(
     """
     attend = _self_attention_parts if isinstance(pairing, ConcatenatedFormat) else _cross_attention
     device = next(model.parameters()).device
-    model.eval()
     for start in range(0, len(sources), BATCH):
         pairs = sources[start : start + BATCH], targets[start : start + BATCH]
-        yield from attend(model, pairing.collate_scored(*pairs).to(device), *pairs)
+        with evaluating(model):
+            weights = [*attend(model, pairing.collate_scored(*pairs).to(device), *pairs)]
+        yield from weights
 
 
 def _cross_attention(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:

@@ -96,7 +96,13 @@ class CrossAttention(MultiHead):
         """
         rows, keys = layout, memory.layout
         if keys.n_sequences:
-            rows = layout.merge(layout.n_sequences // keys.n_sequences)
+            width, rest = divmod(layout.n_sequences, keys.n_sequences)
+            if rest or not width:
+                raise ValueError(
+                    f"the number of sequences, {layout.n_sequences}, must be equal to that of the sources, "
+                    f"{keys.n_sequences}, or a multiple of it"
+                )
+            rows = layout.merge(width)
         queries = split_heads(rows.pad(self.q(x)), self.n_heads)
         visibility = self._visibility(layout, rows, keys)
         mixed = self._attend(queries, memory.keys, memory.values, visibility)

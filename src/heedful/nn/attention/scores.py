@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.errors import RequestError
+from heedful.errors import RequestError, type_name
 
 
 class ScoreFunction(nn.Module, ABC):
@@ -90,12 +90,21 @@ class ScoreFunction(nn.Module, ABC):
         """Compute the score of every query with every prepared key; leading axes broadcast."""
 
 
-def checked_scores(scores: Tensor, score: nn.Module, queries: Tensor, keys: Tensor) -> Tensor:
-    """Return scores after checking that there is one for each query and key.
+def checked_scores(scores: object, score: nn.Module, queries: Tensor, keys: Tensor) -> Tensor:
+    """Return scores after checking their type, and that there is one for each query and key.
 
     Raises:
-        RequestError: there is not, so that `forward` of the score is wrong.
+        RequestError: `forward` of the score is wrong.
     """
+    if not isinstance(scores, Tensor):
+        raise RequestError(
+            f"{type(score).__name__}: expected scores as a tensor [..., Q, K], got {type_name(scores)}"
+        )
+    if not scores.is_floating_point() or scores.dtype == torch.float64 != queries.dtype:
+        raise RequestError(
+            f"{type(score).__name__}: expected scores of the type of the queries, {queries.dtype}, got "
+            f"{scores.dtype}"
+        )
     expected = queries.shape[-2], keys.shape[-2]
     if scores.shape[-2:] != expected:
         raise RequestError(

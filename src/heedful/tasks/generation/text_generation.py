@@ -12,6 +12,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.nn.layout import Ids
+from heedful.nn.modes import evaluating
 from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
 from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
@@ -35,7 +36,7 @@ class TextGenerator(Streaming):
     """Base class of predictors that generate a text for a source.
 
     Args:
-        model: follows the model contract; put into evaluation mode here.
+        model: follows the model contract; in evaluation mode while it generates.
         tokenizer: of the generated text.
         decoding: decoding settings.
         sequence_format: how source and target are presented to the model.
@@ -55,7 +56,7 @@ class TextGenerator(Streaming):
         budget: int = BATCH_TOKENS,
         inference: Inference | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
+        self.model, self.tokenizer, self.decoding = model, tokenizer, decoding
         self.sequence_format, self.options, self.budget = sequence_format, options, budget
         self.inference = inference or Inference(self.model)
         self.device = next(model.parameters()).device
@@ -83,8 +84,8 @@ class TextGenerator(Streaming):
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
-        first_output, encoder_input = self.sequence_format.prefill(generator, sources, self.device)
-        with streamed(self.detokenizer, on_text) as on_token:
+        with evaluating(self.model), streamed(self.detokenizer, on_text) as on_token:
+            first_output, encoder_input = self.sequence_format.prefill(generator, sources, self.device)
             request = Request(
                 first_output,
                 generator.step,
@@ -115,7 +116,8 @@ class TextGenerator(Streaming):
         if not self.options.alignment:
             return best
         batch = self.sequence_format.collate([source], [hypotheses[0].ids]).to(self.device)
-        weights = score_targets(self.model, batch, alignment=True)[0].alignment
+        with evaluating(self.model):
+            weights = score_targets(self.model, batch, alignment=True)[0].alignment
         return replace(best, alignment=None if weights is None else weights.float().tolist())
 
 
@@ -130,7 +132,7 @@ class Translator(TextGenerator):
     """Generates a text for a text.
 
     Args:
-        model: follows the model contract; put into evaluation mode here.
+        model: follows the model contract; in evaluation mode while it generates.
         tokenizers: of both sides.
         decoding: decoding settings.
         sequence_format, options, budget, inference: as of `TextGenerator`.

@@ -15,6 +15,7 @@ from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
+from heedful.nn.modes import evaluating
 from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
@@ -260,7 +261,7 @@ class Completer(Streaming):
     may be longer than the context (see `Continuation`).
 
     Args:
-        model: follows the model contract, without a source; put into evaluation mode here.
+        model: follows the model contract, without a source; in evaluation mode while it generates.
         tokenizer: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
@@ -286,7 +287,7 @@ class Completer(Streaming):
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
+        self.model, self.tokenizer, self.decoding = model, tokenizer, decoding
         self.context, self.options, self.budget = context, options, budget
         self.limits = limits.overridden_by(options)
         self.stops = Stops(tokenizer, tuple(self.limits.stop))
@@ -340,8 +341,8 @@ class Completer(Streaming):
         specials = self.tokenizer.specials
         device = next(self.model.parameters()).device
         continuation = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
-        first_output = continuation.prefill([prompt or [specials.end] for prompt in prompts])
-        with streamed(self._detokenizer(prompts[0]), on_text) as on_token:
+        with evaluating(self.model), streamed(self._detokenizer(prompts[0]), on_text) as on_token:
+            first_output = continuation.prefill([prompt or [specials.end] for prompt in prompts])
             request = Request(
                 first_output,
                 continuation.step,

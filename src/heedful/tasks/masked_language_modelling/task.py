@@ -29,6 +29,7 @@ from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
 from heedful.models.sections import ACTIVATIONS
+from heedful.nn.modes import evaluating
 from heedful.nn.output import STD, BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.objectives.cross_entropy import SpanBoundary
@@ -249,8 +250,8 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
 
     def predictor(self, inference: Inference, options: PredictOptions = DEFAULT_OPTIONS) -> TaskPredictor:
         """Return a predictor that fills masks; the `MaskFiller` is made once, not in every call."""
-        filler = self._filler(inference.ready().eval(), options)
-        return TaskPredictor(self.recipe.task.kind, filler.predict, options)
+        filler = self._filler(inference.ready(), options)
+        return TaskPredictor(self.recipe.task.kind, evaluating(inference.model)(filler.predict), options)
 
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
