@@ -1,5 +1,6 @@
 """Rows that a program gives, instead of a file: lists of mappings, tables of pandas, polars and datasets."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -140,17 +141,34 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def _distinct(names: Iterable[str], label: str) -> list[str]:
+    """Return the names of a table's columns.
+
+    Raises:
+        RequestError: several have the same name.
+    """
+    counts = Counter(names)
+    for name, n in counts.items():
+        if n > 1:
+            raise RequestError(
+                f"data[{label!r}]: the table has the column {name!r} {n} times; rename or drop one"
+            )
+    return list(counts)
+
+
 def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
     """Return a function that begins a pass over the rows.
 
     Raises:
-        RequestError: they cannot be iterated.
+        RequestError: they cannot be iterated, or a table has several columns of one name.
     """
     if hasattr(rows, "to_dict") and hasattr(rows, "itertuples"):  # pandas
-        return lambda: (dict(zip(rows.columns, row)) for row in rows.itertuples(index=False, name=None))
-    if hasattr(rows, "iter_rows"):  # polars
+        names = _distinct(map(str, rows.columns), label)
+        return lambda: (dict(zip(names, row)) for row in rows.itertuples(index=False, name=None))
+    if hasattr(rows, "iter_rows"):  # polars, whose names are distinct
         return lambda: rows.iter_rows(named=True)
     if hasattr(rows, "to_batches"):  # pyarrow
+        _distinct(rows.column_names, label)
         return lambda: (row for batch in rows.to_batches() for row in batch.to_pylist())
     if callable(rows):
         return rows

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 import torch
 from torch import nn
@@ -69,7 +71,6 @@ def from_files(tmp_path_factory):
 
 def tables(n, seed):
     import datasets
-    import pandas
     import pyarrow
 
     plain = list(rows(n, seed))
@@ -165,9 +166,18 @@ def test_data_that_are_no_rows_are_refused(data, message, tmp_path):
         heedful.train("my-own-labels", tmp_path / "run", data=data)
 
 
-def test_a_table_in_place_of_the_sets_is_refused(tmp_path):
-    import pandas
+def test_tables_with_a_doubled_column_are_refused(tmp_path):
+    rows = [["a b", "x", "c d"]]
+    frame = pandas.DataFrame(rows, columns=["text", "label", "text"])
+    table = pyarrow.table([pyarrow.array([value]) for value in rows[0]], names=["text", "label", "text"])
+    for data in (frame, table):
+        with pytest.raises(
+            RequestError, match=r"data\['train'\]: the table has the column 'text' 2 times; rename"
+        ):
+            heedful.train("my-own-labels", tmp_path / "run", data={"train": data})
 
+
+def test_a_table_in_place_of_the_sets_is_refused(tmp_path):
     with pytest.raises(RequestError, match=r"got a DataFrame; give data=\{'train': …\}"):
         heedful.train("my-own-labels", tmp_path / "run", data=pandas.DataFrame(list(rows(3))))
 
@@ -181,8 +191,6 @@ def test_columns_the_wrong_way_round_are_refused(tmp_path):
 def written(path, some, names):
     """Write rows as a table in the format that the name of the file has."""
     import csv
-
-    import pandas
 
     if path.suffix == ".parquet":
         pandas.DataFrame(some).to_parquet(path)
