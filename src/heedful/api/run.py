@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from heedful.api.checks import check_columns, check_split
+from heedful.api.checks import check_split, names_in_rows
 from heedful.api.given import rows_source
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
@@ -113,7 +113,7 @@ class Run(runs.Run):
         split: str = "test",
         *,
         data: RowsLike | None = None,
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, str | int] | None = None,
         limit: int | None = None,
         beam: int | None = None,
         decoding: DecodingConfig | JsonMapping | None = None,
@@ -144,7 +144,7 @@ class Run(runs.Run):
             DataError: there is nothing to score.
         """
         check_split(split)
-        check_columns(columns)
+        columns = names_in_rows(columns)
         held = None
         paths = _paths_in(data)
         if data is None and columns is not None:

@@ -124,7 +124,7 @@ def prepare(
     *,
     overrides: Settings | None = None,
     data: DataLike | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     overwrite: bool = False,
     device: str = "auto",
     plugins: Sequence[str] = (),

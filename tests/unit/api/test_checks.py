@@ -39,6 +39,21 @@ def test_columns_are_a_dict(make_run, tmp_path):
             verb(LABELS, tmp_path / "new", data={"train": ROWS}, columns=["text", "label"])
 
 
+def test_columns_of_a_table_without_a_header_are_numbers(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    table = pandas.DataFrame([[*row.values()] for row in ROWS])
+    expected = run.evaluate(data=ROWS)["accuracy"].value
+    assert run.evaluate(data=table, columns={"text": 0, "label": 1})["accuracy"].value == expected
+    with pytest.raises(RequestError, match="no column '2'"):
+        run.evaluate(data=table, columns={"text": 0, "label": 2})
+    for columns, message in (
+        ({"text": ["text"]}, "columns: text: expected the name of one column in the rows, got a list of 1"),
+        ({0: "text"}, "columns: expected the task's name of a column, got 0"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            run.evaluate(data=ROWS, columns=columns)
+
+
 def test_overrides_are_a_dict(make_run, tmp_path):
     folder = make_run(tmp_path / "run", LABELS, ROWS)
     for call in (
