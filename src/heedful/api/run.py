@@ -157,7 +157,7 @@ class Run(runs.Run):
             ((name, source),) = sources.items()
         else:
             name = "data"
-            source, held = rows_source(data, self.recipe.data.train, columns)
+            source, held = rows_source(data, self.recipe.data.train, self.task.columns.names, columns)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, None)
         options = EvaluationOptions(settings, limit, stride, progress, precision)
         evaluation = evaluate(self, name, source, options)

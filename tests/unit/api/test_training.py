@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import heedful
+from heedful.api.given import rows_source
 from heedful.data.memory import HeldRows, MemorySource
 from heedful.data.sources import open_source
 from heedful.errors import DataError, RequestError
@@ -126,6 +127,21 @@ def test_columns_that_are_not_renamed_keep_their_names(from_files, tmp_path):
         run.evaluate(data=rows(13, 3, names=("x", "label")), columns={"text": "x"})["accuracy"].value
         == accuracy
     )
+
+
+@pytest.mark.parametrize(
+    ("trained", "names", "expected"),
+    [
+        ({}, ("x", "label"), {"text": "x", "label": "label"}),
+        ({"text": "review", "label": "stars"}, ("x", "stars"), {"text": "x", "label": "stars"}),
+        ({"text": "review", "label": "stars"}, ("x", "label"), {"text": "x", "label": "label"}),
+        ({"text": "review", "label": "stars"}, ("x", "rating"), {"text": "x"}),
+    ],
+)
+def test_columns_given_for_an_evaluation_are_completed(trained, names, expected):
+    like = MemorySource(name="train-1", columns=trained)
+    source, _ = rows_source(list(rows(3, names=names)), like, ("text", "label"), {"text": "x"})
+    assert source.columns == expected
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])
