@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,13 +14,15 @@ from pydantic import Field
 
 from heedful.data.hub import Dataset, DatasetsSource
 from heedful.data.images import LazyImage
-from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
+from heedful.data.lines import LocatedRow, Location, Row, Rows, Source, read_cells
 from heedful.data.text import field_at
 from heedful.errors import DataError, RequestError, nearest, type_name
 
 RowsLike: TypeAlias = object
 """Mappings from columns to values: any iterable of them, a function that returns one, or a table
 (``pandas.DataFrame``, ``polars.DataFrame``, ``pyarrow.Table``, ``datasets.Dataset``)."""
+
+Cell: TypeAlias = str | list[str] | LazyImage
 
 N_CHECKED = 100
 """The number of rows that must be mappings before any work starts."""
@@ -66,7 +69,8 @@ class MemorySource(Source):
 
     Args:
         name: which rows.
-        columns: maps each column to a name in the rows. Empty: all under their own names.
+        columns: maps each column to a name in the rows. Empty: all that can be read, under their own names
+            (`heedful.data.lines.PartialRow`).
     """
 
     kind: Literal["memory"] = "memory"
@@ -83,13 +87,15 @@ class MemorySource(Source):
             )
         if isinstance(held.rows, Dataset) and held.rows.features is not None:  # of the library `datasets`
             columns = self.columns or {name: name for name in held.rows.features}
-            return DatasetsSource(path=f"data[{held.label!r}]", columns=columns).rows_of(held.rows)
+            source = DatasetsSource(path=f"data[{held.label!r}]", columns=columns)
+            return source.rows_of(held.rows, all_needed=bool(self.columns))
         return self._rows(held)
 
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):
             location = Location(f"data[{held.label!r}]", number)
-            yield LocatedRow(cells(row, self.columns, location), location)
+            readers = _readers(row, self.columns, location)
+            yield LocatedRow(read_cells(readers, all_needed=bool(self.columns)), location)
 
 
 def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
@@ -103,9 +109,14 @@ def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
     Raises:
         DataError: if it is not a mapping, lacks a column, or has a value of another type or none.
     """
+    return read_cells(_readers(row, columns, location), all_needed=True)
+
+
+def _readers(row: object, columns: Mapping[str, str], location: Location) -> dict[str, Callable[[], Cell]]:
+    """Return functions that return the cells, or raise as `cells` does."""
     if not isinstance(row, Mapping):
         raise DataError(f"{location}: expected a mapping of columns to values, got {type_name(row)}")
-    found: Row = {}
+    readers: dict[str, Callable[[], Cell]] = {}
     for column, name in (columns or {name: name for name in row}).items():
         if name not in row:
             names = [name for name in row if isinstance(name, str)]
@@ -115,11 +126,11 @@ def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
             )
         if not isinstance(name, str):
             raise DataError(f"{location}: the name of a column must be text, got {name!r}")
-        found[column] = _cell(row[name], name, location)
-    return found
+        readers[column] = partial(_cell, row[name], name, location)
+    return readers
 
 
-def _cell(value: object, name: str, location: Location) -> str | list[str] | LazyImage:
+def _cell(value: object, name: str, location: Location) -> Cell:
     """Return a value as the columns of other sources have it."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
@@ -129,15 +140,17 @@ def _cell(value: object, name: str, location: Location) -> str | list[str] | Laz
     if value is not None and not isinstance(value, str | int | float | list | dict):
         raise DataError(
             f"{location}: column {name!r}: expected text, a number, a list of these or an image, got "
-            f"{type_name(value)}"
+            f"{type_name(value)}; convert the column to text"
         )
     return field_at({name: value}, name, location)
 
 
 def _plain(value: object) -> object:
-    """Return numbers of numpy as those of Python, and paths as text."""
+    """Return numbers of numpy as those of Python, paths as text, and missing values of pandas as None."""
     if isinstance(value, Path):
         return str(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
     return value.item() if isinstance(value, np.generic) else value
 
 

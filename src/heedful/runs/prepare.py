@@ -9,6 +9,7 @@ from itertools import islice
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
+from heedful.data.lines import PartialRow
 from heedful.data.memory import MemorySource
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
@@ -48,6 +49,10 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
             "lists to columns, where the items of a list are joined with spaces"
         )
     for row in open_source(source, root):
+        if isinstance(row.row, PartialRow):
+            for column in (*required, *columns.names):
+                if column in row.row.unreadable:
+                    raise DataError(row.row.unreadable[column])
         for column in required:
             if column not in row.row:
                 is_given = isinstance(getattr(source, "source", source), MemorySource)

@@ -144,11 +144,27 @@ def test_columns_given_for_an_evaluation_are_completed(trained, names, expected)
     assert source.columns == expected
 
 
-@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT, np.datetime64("NaT")])
 def test_a_missing_value_is_an_error_that_names_its_row(missing):
     held = HeldRows([{"text": "a"}, {"text": missing}], "train")
     with pytest.raises(DataError, match=r"data\['train'\]:2: field 'text' must be text, got .*; remove such"):
-        list(open_source(MemorySource(name=held.name), None))
+        list(open_source(MemorySource(name=held.name, columns={"text": "text"}), None))
+
+
+def test_columns_that_the_task_does_not_read_may_have_any_values(tmp_path):
+    import datasets
+
+    day, label = pandas.Timestamp("2026-01-02"), ("sweet", "sour")
+    given = [{"text": f"a {n}", "label": label[n % 2], "day": (day, pandas.NaT)[n % 2]} for n in range(20)]
+    for table in (given, pandas.DataFrame(given), datasets.Dataset.from_pandas(pandas.DataFrame(given))):
+        run = train(tmp_path / "run", {"train": table}, overwrite=True)
+        assert len(list(run.evaluate(data=table).rows())) == 20
+    for missing, message in (
+        ({"text": pandas.NA}, "field 'text' must be text, got null; remove such rows"),
+        ({"label": day}, "column 'label': expected text, .* got a Timestamp; convert the column to text"),
+    ):
+        with pytest.raises(DataError, match=message):
+            run.evaluate(data=[*given, {**given[0], **missing}])
 
 
 def test_numbers_become_texts_lists_stay_and_arrays_become_images():
