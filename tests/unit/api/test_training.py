@@ -167,6 +167,28 @@ def test_columns_that_the_task_does_not_read_may_have_any_values(tmp_path):
             run.evaluate(data=[*given, {**given[0], **missing}])
 
 
+@pytest.mark.parametrize(
+    ("task", "remedy"),
+    [
+        ("translation", "join them, or give a row for each"),
+        ("summarisation", "give further ones in the column 'references'"),
+    ],
+)
+def test_several_texts_in_place_of_one_are_refused(task, remedy, tmp_path):
+    overrides = {"task.kind": task, "model.d_model": 16}
+    pairs = [{"source": f"a {n}", "target": "b"} for n in range(20)]
+
+    def prepare(target):
+        data = {"train": [*pairs, {"source": "a", "target": target}], "valid": pairs}
+        out = tmp_path / "run"
+        heedful.prepare("my-own-files", out, data=data, overrides=overrides, progress=False, overwrite=True)
+
+    message = rf"data\['train'\]:21: column 'target': expected one text, got a list of 2; {remedy}"
+    with pytest.raises(DataError, match=message):
+        prepare(["b c", "c b"])
+    prepare(["b c"])
+
+
 def test_numbers_become_texts_lists_stay_and_arrays_become_images():
     from PIL import Image
 
