@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import index
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
 
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
@@ -26,18 +29,20 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     Raises:
         RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
     """
-    images = bool(columns.images)
+    images, noun = bool(columns.images), "image" if columns.images else "text"
     if hasattr(iterable, "columns"):
         raise RequestError(
             f"expected a list of inputs, got {type_name(iterable)}; pass one of its columns, or for a "
             "task that reads several texts, list(zip(table[…], table[…]))"
         )
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
-        noun = "image" if images else "text"
         raise RequestError(
             f"expected a list of {noun}s, got {type_name(iterable)}; pass a list, also of a single {noun}: "
             f"[{noun}]"
         )
+    if isinstance(iterable, np.ndarray) and _is_single(iterable, images=images):
+        remedy = "pass a list, also of a single image: [image]" if images else "pass a list"
+        raise RequestError(f"expected a list of {noun}s, got an array of shape {iterable.shape}; {remedy}")
     inputs = list(iterable)
     if not images:
         names, optional = columns.inputs, columns.optional_inputs
@@ -45,6 +50,12 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
             expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
             _check(task_input, expected, f"input {number}", words=columns.input_lists)
     return inputs
+
+
+def _is_single(array: NDArray[Any], *, images: bool) -> bool:
+    """Return whether an array is one input: an image in grey or in colour, or a value without axes."""
+    is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == 3)
+    return array.ndim == 0 or (images and is_image)
 
 
 def scored_inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
