@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 
+from heedful.checks import check_text
 from heedful.errors import RequestError, type_name
 from heedful.recipes.schema import Recipe
 from heedful.recipes.suggestions import Section, meant_key
@@ -58,6 +59,8 @@ def check_sets(data: object) -> None:
             f"data: expected a dict of data sets by name, got {type_name(data)}; give "
             "data={'train': …}, with 'valid' and test sets if there are any"
         )
+    for name in data:
+        check_text("data: name of a set", name)
 
 
 def check_callbacks(callbacks: object) -> None:

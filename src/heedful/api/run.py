@@ -8,9 +8,10 @@ from pathlib import Path
 
 from heedful.api.checks import check_split, names_in_rows
 from heedful.api.given import rows_source
+from heedful.checks import check_function, check_text, texts, whole_number
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, type_name
 from heedful.explain import explanation as explained
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import LIMIT, explain_input
@@ -21,7 +22,7 @@ from heedful.files import IMAGES, whole_file
 from heedful.interop.conversion import export_run, import_run
 from heedful.runs import comparing
 from heedful.runs import run as runs
-from heedful.runs.arguments import decoding_of, indices, with_beam
+from heedful.runs.arguments import at_least_one, decoding_of, indices, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.tasks.base import Log
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
@@ -144,6 +145,8 @@ class Run(runs.Run):
             DataError: there is nothing to score.
         """
         check_split(split)
+        check_function("progress", progress)
+        limit, stride = at_least_one("limit", limit), at_least_one("stride", stride)
         columns = names_in_rows(columns)
         held = None
         paths = _paths_in(data)
@@ -196,14 +199,19 @@ class Run(runs.Run):
             RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
         """
         settings = decoding_of(decoding, self.recipe.decoding)
+        if target is not None:
+            check_text("target", target)
+        if isinstance(others, str | bytes | Mapping) or not isinstance(others, Iterable):
+            raise RequestError(f"others: expected a list of inputs, got {type_name(others)}")
+        kinds = None if kinds is None else texts("kinds", kinds)
         explanation = explain_input(
             self,
             input,
             maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
-            options=AnswerOptions(settings, target, alternative),
-            views=views,
+            options=AnswerOptions(settings, target, whole_number("alternative", alternative, least=0)),
+            views=texts("views", views),
             others=others,
-            limit=limit,
+            limit=whole_number("limit", limit, least=0),
         )
         return Explanation(**vars(explanation))
 

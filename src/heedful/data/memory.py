@@ -169,6 +169,20 @@ def _distinct(names: Iterable[str], label: str) -> list[str]:
     return list(counts)
 
 
+def _called(function: Callable[[], Any], label: str) -> Iterable[Any]:
+    """Return the rows that a function gives.
+
+    Raises:
+        RequestError: they cannot be iterated.
+    """
+    rows = function()
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+        raise RequestError(
+            f"data[{label!r}]: the function must return an iterable of mappings, got {type_name(rows)}"
+        )
+    return rows
+
+
 def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
     """Return a function that begins a pass over the rows.
 
@@ -184,7 +198,7 @@ def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
         _distinct(rows.column_names, label)
         return lambda: (row for batch in rows.to_batches() for row in batch.to_pylist())
     if callable(rows):
-        return rows
+        return partial(_called, rows, label)
     if isinstance(rows, str | bytes | Mapping | Path) or not isinstance(rows, Iterable):
         raise RequestError(
             f"data[{label!r}]: expected rows (an iterable of mappings, or a DataFrame), got {type_name(rows)}"

@@ -1,12 +1,12 @@
 """Arguments of predictions: inputs of the right types, decodings with changes."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from operator import index
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.checks import check_text, texts, whole_number
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.errors import RequestError, nearest, type_name
@@ -153,22 +153,36 @@ def indices(name: str, given: int | Iterable[int] | None) -> list[int] | None:
         return None
     items: Iterable[int] = given if isinstance(given, Iterable) else [given]
     try:
-        return [index(item) for item in items]
-    except TypeError:
+        return [whole_number(name, item) for item in items]
+    except RequestError:
         raise RequestError(f"{name}: expected indices from 0, such as [0, 1], got {given!r}") from None
 
 
 def at_least_one(name: str, number: object) -> int | None:
-    """Return a number of hypotheses or answers, or None if none is given.
+    """Return a number of hypotheses, answers or rows, or None if none is given.
 
     Raises:
         RequestError: it is not a whole number of at least 1.
     """
-    if number is None:
-        return None
-    if not isinstance(number, SupportsIndex) or isinstance(number, bool) or index(number) < 1:
-        raise RequestError(f"{name}: expected a whole number of at least 1, got {number!r}")
-    return index(number)
+    return None if number is None else whole_number(name, number, least=1)
+
+
+def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a prediction after checking their types.
+
+    Raises:
+        RequestError: one has the wrong type.
+    """
+    checked = {**options}
+    for name, value in options.items():
+        match name:
+            case "max_new_tokens":
+                checked[name] = whole_number(name, value, least=1)
+            case "stop":
+                checked[name] = texts(name, value)
+            case "prefix" | "gap":
+                check_text(name, value)
+    return checked
 
 
 def decoding_of(

@@ -188,9 +188,20 @@ class TaskPredictor:
         Raises:
             RequestError: an alignment is requested.
         """
+        check_inputs(inputs)
         if self.options.alignment:
             raise RequestError(f"alignments are not available: task {self.kind} generates no text")
         return self.predict_inputs(inputs)
+
+
+def check_inputs(inputs: object) -> None:
+    """Check that inputs are several, not one text, whose characters would be taken for texts.
+
+    Raises:
+        RequestError: they are one text.
+    """
+    if isinstance(inputs, str | bytes):
+        raise RequestError(f"expected a list of inputs, got {type_name(inputs)}; pass a list: [input]")
 
 
 def as_text(task_input: TaskInput) -> str:

@@ -90,6 +90,76 @@ def test_plugins_are_a_list(tmp_path):
     ):
         with pytest.raises(RequestError, match=r"plugins: expected a list .*; write plugins=\['distance'\]"):
             call()
+    for plugins, message in ((None, "expected a list of texts, got None"), ([1], r"\[0\].* a text, got 1")):
+        with pytest.raises(RequestError, match=f"plugins.*{message}"):
+            heedful.load(tmp_path, plugins=plugins)
+
+
+@pytest.mark.parametrize("name", ["limit", "stride"])
+@pytest.mark.parametrize("number", [0, -1, "5", 2.0, True])
+def test_numbers_of_an_evaluation_are_whole(name, number, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=f"{name}: expected a whole number of at least 1, got {number!r}"):
+        run.evaluate(data=ROWS, **{name: number})
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "message"),
+    [
+        ("predict", {"first": -1}, "first: expected a whole number of at least 0, got -1"),
+        ("predict", {"first": "a"}, "first: expected a whole number of at least 0, got 'a'"),
+        ("predict", {"precision": None}, "precision: expected a text, got None"),
+        ("predict", {"progress": None}, "progress: expected a function, got None"),
+        ("embed", {"layer": True}, "layer: expected a whole number, got True"),
+        ("embed", {"layer": "0"}, "layer: expected a whole number, got '0'"),
+        ("embed", {"progress": 3}, "progress: expected a function, got an int"),
+        ("explain", {"layers": True}, "layers: expected indices from 0, such as .*, got True"),
+        ("explain", {"kinds": 3}, "kinds: expected a list of texts, got an int"),
+        ("explain", {"views": None}, "views: expected a list of texts, got None"),
+        ("explain", {"views": [3]}, r"views\[0\]: expected a text, got 3"),
+        ("explain", {"alternative": -1}, "alternative: expected a whole number of at least 0, got -1"),
+        ("explain", {"alternative": "1"}, "alternative: expected a whole number of at least 0, got '1'"),
+        ("explain", {"limit": None}, "limit: expected a whole number of at least 0, got None"),
+        ("explain", {"target": 1}, "target: expected a text, got 1"),
+        ("explain", {"others": "abc"}, "others: expected a list of inputs, got a text"),
+    ],
+)
+def test_arguments_of_another_type_are_named(verb, arguments, message, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=message):
+        getattr(run, verb)("a b" if verb == "explain" else ["a b"], **arguments)
+
+
+def test_a_predictor_takes_a_list(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=r"expected a list of inputs, got a text; pass a list: \[input\]"):
+        run.predictor().predict("a b")
+
+
+def test_names_of_views_may_be_in_any_iterable(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    found = run.explain("a b", kinds=(kind for kind in ["self"]), views=(view for view in ["rollout"]))
+    assert len(found.maps) == 1
+    assert [*found.views] == ["rollout"]
+
+
+@pytest.mark.parametrize("device", [None, 3])
+def test_a_device_is_a_name(device, make_run, tmp_path):
+    folder = make_run(tmp_path / "run", LABELS, ROWS)
+    with pytest.raises(RequestError, match=f"device {device}: no such device; use auto"):
+        heedful.load(folder, device=device)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({1: ROWS}, "data: name of a set: expected a text, got 1"),
+        ({"train": lambda: None}, r"data\['train'\]: the function must return .*, got None"),
+    ],
+)
+def test_names_of_sets_and_what_functions_give_are_checked(data, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", data=data)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +196,8 @@ def test_the_loss_of_what_is_no_batch_is_refused(tmp_path):
     for other in (pandas.DataFrame(ROWS), torch.zeros(2, 3)):
         with pytest.raises(RequestError, match=r"batch: expected a .*Batch, got .*; setup.batches\(\)"):
             setup.loss(other)
+    with pytest.raises(RequestError, match="epochs: expected a whole number, got '2'"):
+        list(setup.batches("2"))
     (batch,) = setup.batches()
     assert setup.loss(batch).isfinite()
 
