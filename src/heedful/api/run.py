@@ -1,7 +1,7 @@
 """A run as Python sees it: predict, evaluate, explain, export."""
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -32,7 +32,7 @@ from heedful.tasks.prediction import Progress, TaskInput
 from heedful.typing import JsonMapping
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Explanation(explained.Explanation):
     """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap."""
 
@@ -42,10 +42,24 @@ class Explanation(explained.Explanation):
         Raises:
             KeyError: the explanation has no such tap; the message names those that it has.
         """
-        names = [attention_map.tap for attention_map in self.maps]
+        names = self.keys()
         if tap not in names:
             raise KeyError(f"no tap {tap!r}{nearest(tap, names)}; expected one of {', '.join(names)}")
         return self.maps[names.index(tap)].weights
+
+    def keys(self) -> list[str]:
+        """Return the names of the taps."""
+        return [attention_map.tap for attention_map in self.maps]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __bool__(self) -> bool:
+        """Return True, also without maps."""
+        return True
 
     def page(self, exact: Sequence[tuple[str, int]] = ()) -> str:
         """Return the explanation as a self-contained HTML document.

@@ -317,3 +317,26 @@ def test_a_suggestion_has_the_whole_key():
     for overrides in ({"model.n_heads": 2}, {"model": {"n_heads": 2}}):
         with pytest.raises(RequestError, match=r"did you mean 'model.layer.mixer.n_heads'\?"):
             heedful.describe("phrasebook-ta", overrides=overrides)
+
+
+def test_evaluations_and_explanations_have_names_like_a_dict(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    evaluation, explanation = run.evaluate(data=ROWS), run.explain("a b")
+    assert [*evaluation] == ["accuracy", "macro F1", "micro F1"]
+    assert {name: score.value for name, score in dict(evaluation).items()}.keys() == {*evaluation}
+    assert ("macro-f1" in evaluation, "f1" in evaluation, 0 in evaluation) == (True, False, False)
+    assert [*explanation] == [attention_map.tap for attention_map in explanation.maps]
+    assert len(explanation) == len(explanation.maps) == 1
+    assert explanation[next(iter(explanation))] is explanation.maps[0].weights
+    for found, message in ((evaluation, "no score 0; expected one of accuracy"), (explanation, "no tap 0;")):
+        with pytest.raises(KeyError, match=message):
+            found[0]
+
+
+def test_explanations_are_compared_by_identity(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    first, second = run.explain("a b"), run.explain("a b")
+    assert first == first
+    assert first != second
+    assert first.maps[0] != second.maps[0]
+    assert len({first, second}) == 2
