@@ -17,7 +17,7 @@ from heedful.artifacts.weights import load_tensors, load_weights
 from heedful.checks import check_function, check_text, whole_number
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
-from heedful.errors import DamagedError, DataError
+from heedful.errors import DamagedError, DataError, RequestError
 from heedful.memory import memory_errors_as
 from heedful.models.base import Model
 from heedful.plugins import allow_plugins
@@ -193,6 +193,8 @@ class Run:
             DataError: the input is an image that cannot be read.
         """
         (text,), first = inputs_of(self.task.columns, [text]), whole_number("first", first, least=0)
+        if (n_best := at_least_one("n_best", options.get("n_best"))) is not None and n_best > 1:
+            raise RequestError(f"n_best={n_best}: streaming gives one answer; use predict for several")
         predictor = streaming(self.predictor(**options), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
