@@ -12,6 +12,7 @@ from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, Sa
 from heedful.errors import RequestError, nearest, type_name
 from heedful.files import is_unicode
 from heedful.recipes.problems import validate
+from heedful.recipes.settings import plain
 from heedful.recipes.trees import Mark, Tree
 from heedful.tasks.base import Task
 from heedful.tasks.generation.streaming import Streaming
@@ -198,7 +199,7 @@ def decoding_of(
     if default is None:
         raise RequestError("decoding: not supported for this run, whose task generates no text")
     if isinstance(decoding, Mapping):
-        return decoding_from(Tree.of({"decoding": decoding}, Mark("the request")))
+        return decoding_from(Tree.of({"decoding": plain(decoding, "decoding")}, Mark("the request")))
     if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
             "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "

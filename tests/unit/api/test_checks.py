@@ -1,11 +1,15 @@
 """Wrong arguments of the functions: each is refused at once, with the remedy."""
 
+import numpy as np
 import pandas
 import pytest
 import torch
+from torch import nn
 
 import heedful
+from heedful.decoding.config import BeamConfig, GreedyConfig
 from heedful.errors import RequestError, nearest
+from heedful.runs.arguments import decoding_of
 
 LABELS = {
     "task": {"kind": "classification"},
@@ -83,6 +87,47 @@ def test_callbacks_are_checked_before_the_data_are_read(callbacks, message, make
         heedful.resume(make_run(tmp_path / "run", LABELS, ROWS), callbacks=callbacks)
 
 
+def test_numbers_of_numpy_are_settings():
+    model = heedful.build("transformer-tiny", vocab_size=10, n_layers=np.int64(1))
+    assert len(model.encoder.blocks) == 1
+    beam = decoding_of({"kind": "beam", "beam": np.int64(3)}, GreedyConfig(kind="greedy"))
+    assert beam == BeamConfig(kind="beam", beam=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ({"kind": "encoder"}, {}, "model: expected the name of a preset or a configuration, got a dict"),
+        (3, {}, "model: expected the name of a preset or a configuration, got an int"),
+        ("transformer-tiny", {"layer": nn.Linear}, "model.layer: expected a map, got 'torch.nn"),
+        ("transformer-tiny", {"n_layers": {3}}, "settings: n_layers: got a set; use a list"),
+    ],
+)
+def test_what_is_built_is_checked(model, settings, message):
+    with pytest.raises(RequestError, match=message):
+        heedful.build(model, vocab_size=10, **settings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"task.labels": np.array(["x", "y"])}, "overrides: task.labels: got a ndarray; use a list"),
+        ({"task.labels": {"x", "y"}}, "overrides: task.labels: got a set; use a list"),
+        (
+            {"model.layer.mixer.score": 5},
+            "score=5: expected a map or the text of a kind, got 5; the",
+        ),
+        (
+            {"model.layer.mixer.score": [5]},
+            "score: expected a map or the text of a kind, got .*; the",
+        ),
+    ],
+)
+def test_overrides_of_another_type_are_named(overrides, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", overrides=overrides, data={"train": ROWS})
+
+
 def test_plugins_are_a_list(tmp_path):
     for call in (
         lambda: heedful.load(tmp_path, plugins="distance"),
@@ -128,6 +173,12 @@ def test_arguments_of_another_type_are_named(verb, arguments, message, make_run,
     run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
     with pytest.raises(RequestError, match=message):
         getattr(run, verb)("a b" if verb == "explain" else ["a b"], **arguments)
+
+
+def test_one_answer_is_streamed(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match="n_best=2: streaming gives one answer; use predict for several"):
+        run.stream("a b", n_best=2)
 
 
 def test_a_predictor_takes_a_list(make_run, tmp_path):
