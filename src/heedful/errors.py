@@ -74,8 +74,10 @@ def type_name(value: object) -> str:
     return f"{named} of {len(value)}" if isinstance(value, list | tuple) else named
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: object, names: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of ``names``, or an empty string."""
+    if not isinstance(name, str):
+        return ""
     known = list(names)
     same = [known_name for known_name in known if known_name.casefold() == name.casefold()]
     close = same or difflib.get_close_matches(name, known, n=1, cutoff=0.6)

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
 
+from heedful.checks import texts
 from heedful.errors import RequestError, nearest, type_name
 
 GROUP = "heedful.plugins"
@@ -44,9 +45,7 @@ def allow_plugins(packages: Iterable[str]) -> None:
     Raises:
         RequestError: if they are one text, or a name is not that of a package.
     """
-    if isinstance(packages, str):
-        raise RequestError(f"plugins: expected a list of packages, got a text; write plugins=[{packages!r}]")
-    for package in packages:
+    for package in texts("plugins", packages):
         if not all(part.isidentifier() for part in package.split(".")):
             raise RequestError(f"plugin {package}: expected the name of a Python package or module")
         os.environ[VARIABLE] = ",".join(sorted({*allowed_plugins(), package}))

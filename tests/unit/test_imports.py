@@ -11,12 +11,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 
-BASE = {"errors", "config", "plugins", "files", "tables", "memory", "hardware", "typing"}
+BASE = {"errors", "checks", "config", "plugins", "files", "tables", "memory", "hardware", "typing"}
 
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "config": {"plugins"},
-    "plugins": {"errors"},
+    "checks": {"errors"},
+    "plugins": {"errors", "checks"},
     "files": {"errors", "typing"},
     "memory": {"errors"},
 }

@@ -3,8 +3,10 @@
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sized
+from numbers import Integral
 from pathlib import Path
 
+from heedful.checks import check_text
 from heedful.errors import RequestError, type_name
 from heedful.recipes.schema import Recipe
 from heedful.recipes.suggestions import Section, meant_key
@@ -71,17 +73,27 @@ def check_overrides(overrides: object) -> None:
         )
 
 
-def check_columns(columns: object) -> None:
-    """Check that columns are a mapping.
+def names_in_rows(columns: object) -> dict[str, str] | None:
+    """Return the names of columns in the rows, as texts; those of a table without a header are numbers.
 
     Raises:
-        RequestError: they are not.
+        RequestError: they are not a mapping of names to names.
     """
-    if columns is not None and not isinstance(columns, Mapping):
+    if columns is None:
+        return None
+    if not isinstance(columns, Mapping):
         raise RequestError(
             "columns: expected a dict of the task's names to names in the rows, got "
             f'{type_name(columns)}; write them as {{"text": "review"}}'
         )
+    for column, name in columns.items():
+        if not isinstance(column, str):
+            raise RequestError(f"columns: expected the task's name of a column, got {column!r}")
+        if not isinstance(name, str | Integral) or isinstance(name, bool):
+            raise RequestError(
+                f"columns: {column}: expected the name of one column in the rows, got {type_name(name)}"
+            )
+    return {column: str(name) for column, name in columns.items()}
 
 
 def check_sets(data: object) -> None:
@@ -95,6 +107,8 @@ def check_sets(data: object) -> None:
             f"data: expected a dict of data sets by name, got {type_name(data)}; give "
             "data={'train': …}, with 'valid' and test sets if there are any"
         )
+    for name in data:
+        check_text("data: name of a set", name)
 
 
 def check_callbacks(callbacks: object) -> None:

@@ -147,11 +147,18 @@ def hold_again(recipe: Recipe, folder: RunFolder, data: DataLike) -> list[HeldRo
 
 
 def rows_source(
-    rows: RowsLike, like: SourceConfig, columns: Mapping[str, str] | None
+    rows: RowsLike, like: SourceConfig, task: Sequence[str], columns: Mapping[str, str] | None
 ) -> tuple[SourceConfig, HeldRows]:
-    """Return rows as a source, with the names of columns of another source if the rows have these."""
+    """Return rows as a source, with the names of columns of another source if the rows have these.
+
+    Args:
+        rows: the rows.
+        like: the other source.
+        task: the names of the task's columns.
+        columns: given names.
+    """
     held = HeldRows(rows, "data")
-    return MemorySource(name=held.name, columns=dict(_naming(held, like, columns))), held
+    return MemorySource(name=held.name, columns=dict(_naming(held, like, columns, task))), held
 
 
 def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
@@ -228,19 +235,24 @@ def _check_columns(label: str, names: Collection[str], task: set[str], columns: 
 
 
 def _naming(
-    held: HeldRows, source: SourceConfig | None, columns: Mapping[str, str] | None
+    held: HeldRows,
+    source: SourceConfig | None,
+    columns: Mapping[str, str] | None,
+    task: Sequence[str] = (),
 ) -> Mapping[str, str]:
     """Return the name in the rows of each column; empty: all under their own names.
 
     Without given names, they are those of a source, if the rows have all of these. Given names are completed:
-    the other columns of the source keep their own, if the rows have them.
+    the other columns of the source and of the task have the source's name or their own, if the rows have it.
     """
     naming, fields = {} if source is None else field_names(source), held.fields()
     if not columns:
         return naming if naming and set(naming.values()) <= set(fields) else {}
     others = {*fields} - {*columns.values()}
-    named = getattr(source, "columns", {})  # of some sources, only numbers of fields
-    return {**{column: column for column in named if column in others}, **columns}
+    # Of some sources, the columns have only numbers of fields.
+    own = {column: column for column in (*getattr(source, "columns", {}), *task) if column in others}
+    of_source = {column: name for column, name in naming.items() if name in others}
+    return {**own, **of_source, **columns}
 
 
 def memory_names(source: object) -> Iterator[str]:

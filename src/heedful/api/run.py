@@ -2,18 +2,19 @@
 
 import html
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import torch
 
-from heedful.api.checks import check_columns, check_runs, check_split, folder_of, run_folder
+from heedful.api.checks import check_runs, check_split, folder_of, names_in_rows, run_folder
 from heedful.api.given import memory_names, rows_source
+from heedful.checks import check_function, check_text, texts, whole_number
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, type_name
 from heedful.explain import explanation as explained
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import LIMIT, explain_input
@@ -25,7 +26,7 @@ from heedful.interop.conversion import export_run, import_run
 from heedful.nn.modes import evaluating
 from heedful.runs import comparing
 from heedful.runs import run as runs
-from heedful.runs.arguments import decoding_of, indices, with_beam
+from heedful.runs.arguments import at_least_one, decoding_of, indices, with_beam
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import check_rows
 from heedful.tasks.base import Log
@@ -36,7 +37,7 @@ from heedful.tasks.prediction import Progress, TaskInput
 from heedful.typing import JsonMapping
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Explanation(explained.Explanation):
     """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap."""
 
@@ -46,10 +47,24 @@ class Explanation(explained.Explanation):
         Raises:
             KeyError: the explanation has no such tap; the message names those that it has.
         """
-        names = [attention_map.tap for attention_map in self.maps]
+        names = self.keys()
         if tap not in names:
             raise KeyError(f"no tap {tap!r}{nearest(tap, names)}; expected one of {', '.join(names)}")
         return self.maps[names.index(tap)].weights
+
+    def keys(self) -> list[str]:
+        """Return the names of the taps."""
+        return [attention_map.tap for attention_map in self.maps]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __bool__(self) -> bool:
+        """Return True, also without maps."""
+        return True
 
     def page(self, exact: Sequence[tuple[str, int]] = ()) -> str:
         """Return the explanation as a self-contained HTML document.
@@ -118,7 +133,7 @@ class Run(runs.Run):
         split: str = "test",
         *,
         data: RowsLike | None = None,
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, str | int] | None = None,
         limit: int | None = None,
         beam: int | None = None,
         decoding: DecodingConfig | JsonMapping | None = None,
@@ -150,7 +165,9 @@ class Run(runs.Run):
                 training.
         """
         check_split(split)
-        check_columns(columns)
+        check_function("progress", progress)
+        limit, stride = at_least_one("limit", limit), at_least_one("stride", stride)
+        columns = names_in_rows(columns)
         held = None
         paths = _paths_in(data)
         if data is None and columns is not None:
@@ -165,7 +182,7 @@ class Run(runs.Run):
                 check_rows(self.recipe, self.folder, name)
         else:
             name = "data"
-            source, held = rows_source(data, self.recipe.data.train, columns)
+            source, held = rows_source(data, self.recipe.data.train, self.task.columns.names, columns)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, None)
         options = EvaluationOptions(settings, limit, stride, progress, precision)
         evaluation = evaluate(self, name, source, options)
@@ -204,15 +221,20 @@ class Run(runs.Run):
             RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
         """
         settings = decoding_of(decoding, self.recipe.decoding)
+        if target is not None:
+            check_text("target", target)
+        if isinstance(others, str | bytes | Mapping) or not isinstance(others, Iterable):
+            raise RequestError(f"others: expected a list of inputs, got {type_name(others)}")
+        kinds = None if kinds is None else texts("kinds", kinds)
         with evaluating(self.model), torch.inference_mode(False):  # views compute gradients
             explanation = explain_input(
                 self,
                 input,
                 maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
-                options=AnswerOptions(settings, target, alternative),
-                views=views,
+                options=AnswerOptions(settings, target, whole_number("alternative", alternative, least=0)),
+                views=texts("views", views),
                 others=others,
-                limit=limit,
+                limit=whole_number("limit", limit, least=0),
             )
         return Explanation(**vars(explanation))
 

@@ -16,6 +16,7 @@ from heedful.api.run import Run
 from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
+from heedful.checks import whole_number
 from heedful.data.batch import Batch
 from heedful.data.memory import HeldRows
 from heedful.errors import RequestError, WorkError, type_name
@@ -73,6 +74,10 @@ class Setup:
             epochs: the number of passes over the data; each is shuffled and augmented differently.
             first_epoch: the number of the first.
         """
+        epochs, first_epoch = (
+            whole_number("epochs", epochs),
+            whole_number("first_epoch", first_epoch, least=0),
+        )
         device = next(self.model.parameters()).device
         for epoch in range(first_epoch, first_epoch + epochs):
             for samples in self.data.epoch(epoch):
@@ -163,7 +168,7 @@ def prepare(
     *,
     overrides: Settings | None = None,
     data: DataLike | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     overwrite: bool = False,
     device: str = "auto",
     plugins: Sequence[str] = (),

@@ -7,10 +7,10 @@ from typing import Any, Never
 
 from heedful.api.checks import (
     check_callbacks,
-    check_columns,
     check_overrides,
     check_switches,
     folder_of,
+    names_in_rows,
     refuse_argument,
     run_folder,
 )
@@ -68,7 +68,7 @@ def train(
     *,
     overrides: Settings | None = None,
     data: DataLike | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     callbacks: Sequence[Callback] = (),
     overwrite: bool = False,
     device: str = "auto",
@@ -188,12 +188,12 @@ def read(
     recipe: RecipeLike,
     overrides: Settings | None,
     data: DataLike | None,
-    columns: Mapping[str, str] | None,
+    columns: Mapping[str, str | int] | None,
     log: Log,
 ) -> tuple[Recipe, list[HeldRows]]:
     """Return the validated recipe of a training, and the rows that must be held while it is used."""
     check_overrides(overrides)
-    check_columns(columns)
+    columns = names_in_rows(columns)
     source, held = recipe_input(recipe), list[HeldRows]()
     if data is not None:
         source, held = with_data(source, data, columns)

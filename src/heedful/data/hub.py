@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from pydantic import Field, model_validator
 
 from heedful.data.images import LazyImage
-from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all
+from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all, read_cells
 from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
 from heedful.typing import JsonMapping
@@ -134,16 +134,15 @@ class DatasetsSource(Source):
             raise DataError(f"datasets: {self.path} has no split {self.split!r}; it has {', '.join(loaded)}")
         return loaded[self.split]
 
-    def rows_of(self, dataset: Dataset) -> Rows:
-        """Yield the rows of a data set that was loaded."""
+    def rows_of(self, dataset: Dataset, *, all_needed: bool = True) -> Rows:
+        """Yield the rows of a data set that was loaded; as `PartialRow` unless all columns are needed."""
         name = f"{self.path}[{self.split}]"
         dataset, readers = self._select(dataset)
         with self._library_errors():  # with streaming, the library reads (and fails) here
             for row_number, record in enumerate(dataset, start=1):
                 location = Location(name, row_number)
-                yield LocatedRow(
-                    {column: reader(record, location) for column, reader in readers.items()}, location
-                )
+                cells = {column: partial(reader, record, location) for column, reader in readers.items()}
+                yield LocatedRow(read_cells(cells, all_needed=all_needed), location)
 
     def _select(self, dataset: Dataset) -> tuple[Dataset, dict[str, Reader]]:
         """Select the requested fields, so that no others are decoded, and the reader of each column."""

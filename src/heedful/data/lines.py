@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -24,6 +24,32 @@ from heedful.typing import JsonObject
 
 Row = JsonObject
 """The value of each column: a text, a list of texts, or a `heedful.data.images.LazyImage`."""
+
+
+class PartialRow(dict[str, Any]):
+    """The cells of a row of Python that can be read; of the others, only those that a task reads are errors.
+
+    Args:
+        readers: return the cell of each column, or raise `DataError`.
+
+    Attributes:
+        unreadable: the message for each column without a cell.
+    """
+
+    def __init__(self, readers: Mapping[str, Callable[[], object]]) -> None:
+        super().__init__()
+        self.unreadable: dict[str, str] = {}
+        for column, read in readers.items():
+            try:
+                self[column] = read()
+            except DataError as error:
+                self.unreadable[column] = str(error)
+
+
+def read_cells(readers: Mapping[str, Callable[[], object]], *, all_needed: bool) -> Row:
+    """Return a row of the cells that the readers return: of all, or a `PartialRow`."""
+    return {column: read() for column, read in readers.items()} if all_needed else PartialRow(readers)
+
 
 RowT = TypeVar("RowT", bound=Mapping)
 

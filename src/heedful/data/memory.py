@@ -1,5 +1,6 @@
 """Rows that a program gives, instead of a file: lists of mappings, tables of pandas, polars and datasets."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -13,13 +14,15 @@ from pydantic import Field
 
 from heedful.data.hub import Dataset, DatasetsSource
 from heedful.data.images import LazyImage
-from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
+from heedful.data.lines import LocatedRow, Location, Row, Rows, Source, read_cells
 from heedful.data.text import field_at
 from heedful.errors import DataError, RequestError, nearest, type_name
 
 RowsLike: TypeAlias = object
 """Mappings from columns to values: any iterable of them, a function that returns one, or a table
 (``pandas.DataFrame``, ``polars.DataFrame``, ``pyarrow.Table``, ``datasets.Dataset``)."""
+
+Cell: TypeAlias = str | list[str] | LazyImage
 
 N_CHECKED = 100
 """The number of rows that must be mappings before any work starts."""
@@ -66,7 +69,8 @@ class MemorySource(Source):
 
     Args:
         name: which rows.
-        columns: maps each column to a name in the rows. Empty: all under their own names.
+        columns: maps each column to a name in the rows. Empty: all that can be read, under their own names
+            (`heedful.data.lines.PartialRow`).
     """
 
     kind: Literal["memory"] = "memory"
@@ -83,13 +87,15 @@ class MemorySource(Source):
             )
         if isinstance(held.rows, Dataset) and held.rows.features is not None:  # of the library `datasets`
             columns = self.columns or {name: name for name in held.rows.features}
-            return DatasetsSource(path=f"data[{held.label!r}]", columns=columns).rows_of(held.rows)
+            source = DatasetsSource(path=f"data[{held.label!r}]", columns=columns)
+            return source.rows_of(held.rows, all_needed=bool(self.columns))
         return self._rows(held)
 
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):
             location = Location(f"data[{held.label!r}]", number)
-            yield LocatedRow(cells(row, self.columns, location), location)
+            readers = _readers(row, self.columns, location)
+            yield LocatedRow(read_cells(readers, all_needed=bool(self.columns)), location)
 
 
 def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
@@ -103,9 +109,14 @@ def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
     Raises:
         DataError: if it is not a mapping, lacks a column, or has a value of another type or none.
     """
+    return read_cells(_readers(row, columns, location), all_needed=True)
+
+
+def _readers(row: object, columns: Mapping[str, str], location: Location) -> dict[str, Callable[[], Cell]]:
+    """Return functions that return the cells, or raise as `cells` does."""
     if not isinstance(row, Mapping):
         raise DataError(f"{location}: expected a mapping of columns to values, got {type_name(row)}")
-    found: Row = {}
+    readers: dict[str, Callable[[], Cell]] = {}
     for column, name in (columns or {name: name for name in row}).items():
         if name not in row:
             names = [name for name in row if isinstance(name, str)]
@@ -115,11 +126,11 @@ def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
             )
         if not isinstance(name, str):
             raise DataError(f"{location}: the name of a column must be text, got {name!r}")
-        found[column] = _cell(row[name], name, location)
-    return found
+        readers[column] = partial(_cell, row[name], name, location)
+    return readers
 
 
-def _cell(value: object, name: str, location: Location) -> str | list[str] | LazyImage:
+def _cell(value: object, name: str, location: Location) -> Cell:
     """Return a value as the columns of other sources have it."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
@@ -129,39 +140,73 @@ def _cell(value: object, name: str, location: Location) -> str | list[str] | Laz
     if value is not None and not isinstance(value, str | int | float | list | dict):
         raise DataError(
             f"{location}: column {name!r}: expected text, a number, a list of these or an image, got "
-            f"{type_name(value)}"
+            f"{type_name(value)}; convert the column to text"
         )
     return field_at({name: value}, name, location)
 
 
 def _plain(value: object) -> object:
-    """Return numbers of numpy as those of Python, and paths as text."""
+    """Return numbers of numpy as those of Python, paths as text, and missing values of pandas as None."""
     if isinstance(value, Path):
         return str(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _rows_of_frame(frame: Any, columns: list[Any]) -> Iterator[dict[Any, Any]]:
+def _rows_of_frame(frame: Any, columns: list[Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a frame of pandas, without columns that were added since, such as predictions."""
     if list(frame.columns) != columns:
         frame = frame[[column for column in columns if column in frame.columns]]
-    return (dict(zip(frame.columns, row)) for row in frame.itertuples(index=False, name=None))
+    names = [str(column) for column in frame.columns]
+    return (dict(zip(names, row)) for row in frame.itertuples(index=False, name=None))
+
+
+def _distinct(names: Iterable[str], label: str) -> list[str]:
+    """Return the names of a table's columns.
+
+    Raises:
+        RequestError: several have the same name.
+    """
+    counts = Counter(names)
+    for name, n in counts.items():
+        if n > 1:
+            raise RequestError(
+                f"data[{label!r}]: the table has the column {name!r} {n} times; rename or drop one"
+            )
+    return list(counts)
+
+
+def _called(function: Callable[[], Any], label: str) -> Iterable[Any]:
+    """Return the rows that a function gives.
+
+    Raises:
+        RequestError: they cannot be iterated.
+    """
+    rows = function()
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+        raise RequestError(
+            f"data[{label!r}]: the function must return an iterable of mappings, got {type_name(rows)}"
+        )
+    return rows
 
 
 def _reader(rows: Any, label: str) -> Callable[[], Iterable[Any]]:
     """Return a function that begins a pass over the rows.
 
     Raises:
-        RequestError: they cannot be iterated.
+        RequestError: they cannot be iterated, or a table has several columns of one name.
     """
     if hasattr(rows, "to_dict") and hasattr(rows, "itertuples"):  # pandas
+        _distinct(map(str, rows.columns), label)
         return partial(_rows_of_frame, rows, list(rows.columns))
-    if hasattr(rows, "iter_rows"):  # polars
+    if hasattr(rows, "iter_rows"):  # polars, whose names are distinct
         return lambda: rows.iter_rows(named=True)
     if hasattr(rows, "to_batches"):  # pyarrow
+        _distinct(rows.column_names, label)
         return lambda: (row for batch in rows.to_batches() for row in batch.to_pylist())
     if callable(rows):
-        return rows
+        return partial(_called, rows, label)
     if isinstance(rows, str | bytes | Mapping | Path) or not isinstance(rows, Iterable):
         raise RequestError(
             f"data[{label!r}]: expected rows (an iterable of mappings, or a DataFrame), got {type_name(rows)}"

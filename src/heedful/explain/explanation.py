@@ -26,7 +26,7 @@ Kind = Literal["self", "causal", "cross"]
 """Kind of attention: within an axis, within an axis to earlier tokens only, or to another axis."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class AttentionMap:
     """The attention of one layer.
 
@@ -91,7 +91,7 @@ class BestHead:
     step: DecoderStep = "output"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Explanation:
     """The attention, answer and views of one input.
 

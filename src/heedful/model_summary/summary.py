@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from heedful.checks import whole_number
 from heedful.errors import RequestError
 from heedful.memory import machine_memory, memory_errors_as
 from heedful.model_summary.described_model import (
@@ -329,8 +330,9 @@ def summary_of(model: M, run: Callable[[M], object], length: int = 1) -> ModelSu
 
 def _summary(described: DescribedModel, extent: Extent, available: int | None = None) -> ModelSummary:
     """Measure a described model; ``extent`` overrides its sizes. ``available`` is memory for its updates."""
-    if min((n for n in vars(extent).values() if n is not None), default=1) < 1:
-        raise RequestError("lengths and tokens must be at least 1")
+    for key, n in vars(extent).items():
+        if n is not None:
+            whole_number(key, n, least=1)
     for key in ("length", "source_length"):
         if (getattr(extent, key) or 1) > LONGEST:
             raise RequestError(f"{key}: must be at most {LONGEST:,}, got {getattr(extent, key):,}")

@@ -146,8 +146,12 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
         remedy = "; a complete recipe to copy: heedful recipes my-own-…" if len(path) == 1 else ""
         return _Problem(path, f"required {entry} is missing{choice}{remedy}")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
+        union, given = _locate(root, loc, tree)[1], tree.find(path)
+        if given is not None and isinstance(given.value, int | float | list):
+            hint = f"; the kinds are {', '.join(_named_kinds(union, 'kind'))}"
+            return _Problem(path, "", "a map or the text of a kind", hint)
         kind_path = (*path, context["discriminator"].strip("'()"))
-        return _Problem(kind_path, _wrong_kind(context, _locate(root, loc, tree)[1], kind_path, tree))
+        return _Problem(kind_path, _wrong_kind(context, union, kind_path, tree))
     if kind in _EXPECTED:
         hint = _hint(kind, details["input"], context)
         if _EXPECTED[kind] == "a map" and isinstance(details["input"], str):

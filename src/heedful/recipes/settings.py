@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from heedful.artifacts.run_folder import RunFolder
-from heedful.errors import RequestError
+from heedful.errors import RequestError, type_name
 from heedful.plugins import allow_part
 from heedful.recipes.trees import dotted
 
@@ -40,6 +40,8 @@ def plain(settings: Settings, name: str) -> Any:
         try:
             json.dumps(value)
         except TypeError:
+            if isinstance(value, set | frozenset | np.ndarray):
+                raise RequestError(f"{name}: {dotted(path)}: got {type_name(value)}; use a list") from None
             raise RequestError(
                 f"{name}: {dotted(path)}: a recipe cannot have a value of type {type(value).__name__}; for a "
                 "part of your own, give the class, and for rows data={…}"

@@ -1,14 +1,18 @@
 """Arguments of predictions: inputs of the right types, decodings with changes."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from operator import index
-from typing import SupportsIndex
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.checks import check_text, texts, whole_number
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.errors import RequestError, nearest, type_name
 from heedful.files import is_unicode
 from heedful.recipes.problems import validate
+from heedful.recipes.settings import plain
 from heedful.recipes.trees import Mark, Tree
 from heedful.tasks.base import Task
 from heedful.tasks.generation.streaming import Streaming
@@ -26,18 +30,20 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     Raises:
         RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
     """
-    images = bool(columns.images)
+    images, noun = bool(columns.images), "image" if columns.images else "text"
     if hasattr(iterable, "columns"):
         raise RequestError(
             f"expected a list of inputs, got {type_name(iterable)}; pass one of its columns, or for a "
             "task that reads several texts, list(zip(table[…], table[…]))"
         )
     if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
-        noun = "image" if images else "text"
         raise RequestError(
             f"expected a list of {noun}s, got {type_name(iterable)}; pass a list, also of a single {noun}: "
             f"[{noun}]"
         )
+    if isinstance(iterable, np.ndarray) and _is_single(iterable, images=images):
+        remedy = "pass a list, also of a single image: [image]" if images else "pass a list"
+        raise RequestError(f"expected a list of {noun}s, got an array of shape {iterable.shape}; {remedy}")
     inputs = list(iterable)
     if not images:
         names, optional = columns.inputs, columns.optional_inputs
@@ -45,6 +51,12 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
             expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
             _check(task_input, expected, f"input {number}", words=columns.input_lists)
     return inputs
+
+
+def _is_single(array: NDArray[Any], *, images: bool) -> bool:
+    """Return whether an array is one input: an image in grey or in colour, or a value without axes."""
+    is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == 3)
+    return array.ndim == 0 or (images and is_image)
 
 
 def scored_inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
@@ -142,22 +154,36 @@ def indices(name: str, given: int | Iterable[int] | None) -> list[int] | None:
         return None
     items: Iterable[int] = given if isinstance(given, Iterable) else [given]
     try:
-        return [index(item) for item in items]
-    except TypeError:
+        return [whole_number(name, item) for item in items]
+    except RequestError:
         raise RequestError(f"{name}: expected indices from 0, such as [0, 1], got {given!r}") from None
 
 
 def at_least_one(name: str, number: object) -> int | None:
-    """Return a number of hypotheses or answers, or None if none is given.
+    """Return a number of hypotheses, answers or rows, or None if none is given.
 
     Raises:
         RequestError: it is not a whole number of at least 1.
     """
-    if number is None:
-        return None
-    if not isinstance(number, SupportsIndex) or isinstance(number, bool) or index(number) < 1:
-        raise RequestError(f"{name}: expected a whole number of at least 1, got {number!r}")
-    return index(number)
+    return None if number is None else whole_number(name, number, least=1)
+
+
+def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a prediction after checking their types.
+
+    Raises:
+        RequestError: one has the wrong type.
+    """
+    checked = {**options}
+    for name, value in options.items():
+        match name:
+            case "max_new_tokens":
+                checked[name] = whole_number(name, value, least=1)
+            case "stop":
+                checked[name] = texts(name, value)
+            case "prefix" | "gap":
+                check_text(name, value)
+    return checked
 
 
 def decoding_of(
@@ -173,7 +199,7 @@ def decoding_of(
     if default is None:
         raise RequestError("decoding: not supported for this run, whose task generates no text")
     if isinstance(decoding, Mapping):
-        return decoding_from(Tree.of({"decoding": decoding}, Mark("the request")))
+        return decoding_from(Tree.of({"decoding": plain(decoding, "decoding")}, Mark("the request")))
     if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
             "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "

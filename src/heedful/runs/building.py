@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from heedful.config import Config
-from heedful.errors import RequestError
+from heedful.errors import RequestError, type_name
 from heedful.memory import memory_errors_as
 from heedful.models.base import Model
 from heedful.models.registry import SIZES, AnyConfig, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
+from heedful.recipes.settings import plain
 from heedful.recipes.trees import Mark, Tree, merge
 
 
@@ -75,6 +76,11 @@ def configured(config: str | AnyConfig, changes: Tree) -> AnyConfig:
     Raises:
         RequestError: the preset is unknown, or a setting is wrong.
     """
+    if not isinstance(config, str | Config):
+        raise RequestError(
+            f"model: expected the name of a preset or a configuration, got {type_name(config)}; give "
+            "settings by name, such as n_layers=2"
+        )
     base = preset(config) if isinstance(config, str) else config
     name = config if isinstance(config, str) else base.kind
     base_tree = Tree.of({"model": base.model_dump(mode="json")}, Mark(name))
@@ -130,6 +136,6 @@ def build(
     Raises:
         RequestError: the preset is unknown, a setting is wrong, or the size of a vocabulary is missing.
     """
-    config = configured(model, Tree.of({"model": settings}, Mark("in the settings")))
+    config = configured(model, Tree.of({"model": plain(settings, "settings")}, Mark("in the settings")))
     sizes = Vocabularies(vocab_size, source_vocab, target_vocab).sizes(config.kind)
     return assemble(config, *sizes, device=device)

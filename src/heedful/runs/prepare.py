@@ -9,6 +9,7 @@ from itertools import islice
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
+from heedful.data.lines import PartialRow
 from heedful.data.memory import MemorySource
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
@@ -21,6 +22,7 @@ from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.inputs.words import TAGS
 from heedful.tasks.registry import task_for
+from heedful.tasks.seq2seq import REFERENCES
 from heedful.tasks.task_info import Columns
 from heedful.training import distribution
 from heedful.typing import JsonObject
@@ -47,10 +49,14 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
             f"lists: the task {recipe.task.kind} needs a text in the column {min(unused)!r}; move it from "
             "lists to columns, where the items of a list are joined with spaces"
         )
+    is_given = isinstance(getattr(source, "source", source), MemorySource)
     for row in open_source(source, root):
+        if isinstance(row.row, PartialRow):
+            for column in (*required, *columns.names):
+                if column in row.row.unreadable:
+                    raise DataError(row.row.unreadable[column])
         for column in required:
             if column not in row.row:
-                is_given = isinstance(getattr(source, "source", source), MemorySource)
                 remedy = f"; give its name in the rows: columns={{{column!r}: …}}" if is_given else ""
                 raise DataError(
                     f"{row.location}: no column {column!r}; the row has the columns "
@@ -58,11 +64,15 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
                 )
             if isinstance(row.row[column], LazyImage) and column not in columns.images:
                 raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
-        yield with_images(_join_lists(row, columns), columns.images, root)
+        yield with_images(_join_lists(row, columns, is_given=is_given), columns.images, root)
 
 
-def _join_lists(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
-    """Join lists with spaces, in columns in which the task reads one text."""
+def _join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool) -> LocatedRow[Row]:
+    """Join lists with spaces, in columns in which the task reads one text.
+
+    Raises:
+        DataError: a column of single values has several, or a program gave several texts in place of one.
+    """
     lists = [
         column
         for column, cell in row.row.items()
@@ -74,6 +84,13 @@ def _join_lists(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
         n = len(row.row[column])
         if n != 1 and column in columns.single_valued:
             raise DataError(f"{row.location}: column {column!r} must have one {column}, got a list of {n}")
+        if n > 1 and is_given and column in columns.names:
+            has_references = REFERENCES in columns.names and column == columns.required[-1]
+            further = f"give further ones in the column {REFERENCES!r}"
+            remedy = further if has_references else "join them, or give a row for each"
+            raise DataError(
+                f"{row.location}: column {column!r}: expected one text, got a list of {n}; {remedy}"
+            )
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
 
 

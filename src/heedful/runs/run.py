@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import load_tensors, load_weights
+from heedful.checks import check_function, check_text, whole_number
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, DataError, RequestError
@@ -24,6 +25,7 @@ from heedful.plugins import allow_plugins
 from heedful.recipes.schema import Recipe
 from heedful.runs.arguments import (
     at_least_one,
+    checked_options,
     decoding_of,
     inputs_of,
     refuse_options,
@@ -163,7 +165,7 @@ class Run:
             RequestError: the task does not support an option, or an input has the wrong type; then nothing is
                 predicted. For an image that cannot be read, the prediction has an ``error`` instead.
         """
-        inputs = inputs_of(self.task.columns, texts)
+        inputs, first = inputs_of(self.task.columns, texts), whole_number("first", first, least=0)
         predictor = self.predictor(alignment=alignment, progress=progress, **options)
         return predictor.predict(inputs, first=first)
 
@@ -188,10 +190,11 @@ class Run:
         # Some tasks have several answers without a search.
         search_n_best, task_n_best = (None, n_best) if "n_best" in supported else (n_best, None)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, search_n_best)
-        given = [name for name, value in options.items() if value is not None]
+        check_function("progress", progress)
+        given = {name: value for name, value in options.items() if value is not None}
         refuse_options(given, supported, self.task)
         predict_options = PredictOptions(
-            task_n_best, decoding=settings, alignment=alignment, progress=progress, **options
+            task_n_best, decoding=settings, alignment=alignment, progress=progress, **checked_options(given)
         )
         return self.task.predictor(self.inference(precision), predict_options)
 
@@ -209,7 +212,9 @@ class Run:
             RequestError: the task or the decoding does not support streaming.
             DataError: the input is an image that cannot be read.
         """
-        (text,) = inputs_of(self.task.columns, [text])
+        (text,), first = inputs_of(self.task.columns, [text]), whole_number("first", first, least=0)
+        if (n_best := at_least_one("n_best", options.get("n_best"))) is not None and n_best > 1:
+            raise RequestError(f"n_best={n_best}: streaming gives one answer; use predict for several")
         predictor = streaming(self.predictor(**options), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
@@ -240,6 +245,7 @@ class Run:
                 that cannot be read, and a target that is too long for the model, the prediction has an
                 ``error`` instead.
         """
+        check_function("progress", progress)
         task = text_scoring(self.task)
         with evaluating(self.model):
             return task.score(self.model, scored_inputs_of(task.scored, inputs), progress)
@@ -309,8 +315,9 @@ class Run:
         """
         columns = self.task.embedded_columns
         checked, size = inputs_of(columns, inputs), IMAGES_AT_ONCE if columns.images else TEXTS_AT_ONCE
-        if at_least_one("batch_tokens", batch_tokens) is None:
-            raise RequestError("batch_tokens: expected a whole number of at least 1, got None")
+        batch_tokens = whole_number("batch_tokens", batch_tokens, least=1)
+        layer = None if layer is None else whole_number("layer", layer)
+        check_function("progress", progress)
         embeddings: list[Embedding] = []
         for start in range(0, max(1, len(checked)), size):
             prepared = self.task.embedding_inputs(checked[start : start + size])
@@ -334,6 +341,7 @@ class Run:
         Raises:
             RequestError: the precision is not available for this model on this machine.
         """
+        check_text("precision", precision)
         with _preparing:
             if precision not in self._inferences:
                 self._inferences[precision] = Inference(self.model, precision)

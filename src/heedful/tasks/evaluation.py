@@ -51,8 +51,21 @@ class Evaluation:
         for score in self.scores:
             if name in (score.name, score.metric):
                 return score
-        names = [score.name for score in self.scores]
+        names = self.keys()
         raise KeyError(f"no score {name!r}{nearest(name, names)}; expected one of {', '.join(names)}")
+
+    def keys(self) -> list[str]:
+        """Return the names of the scores."""
+        return [score.name for score in self.scores]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in (score.name, score.metric) for score in self.scores)
 
     def __str__(self) -> str:
         lines = [line for score in self.scores for line in score.lines()]

@@ -189,6 +189,7 @@ class TaskPredictor:
             RequestError: an alignment is requested.
             WorkError: an answer is NaN.
         """
+        check_inputs(inputs)
         if self.options.alignment:
             raise RequestError(f"alignments are not available: task {self.kind} generates no text")
         predictions = self.predict_inputs(inputs)
@@ -207,6 +208,16 @@ def invalid_outputs() -> WorkError:
         "the model's outputs contain NaN or infinity; its weights or inputs are damaged, or its training "
         "diverged"
     )
+
+
+def check_inputs(inputs: object) -> None:
+    """Check that inputs are several, not one text, whose characters would be taken for texts.
+
+    Raises:
+        RequestError: they are one text.
+    """
+    if isinstance(inputs, str | bytes):
+        raise RequestError(f"expected a list of inputs, got {type_name(inputs)}; pass a list: [input]")
 
 
 def as_text(task_input: TaskInput) -> str:

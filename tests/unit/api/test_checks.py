@@ -1,11 +1,15 @@
 """Wrong arguments of the functions: each is refused at once, with the remedy."""
 
+import numpy as np
 import pandas
 import pytest
 import torch
+from torch import nn
 
 import heedful
+from heedful.decoding.config import BeamConfig, GreedyConfig
 from heedful.errors import RequestError, nearest
+from heedful.runs.arguments import decoding_of
 
 LABELS = {
     "task": {"kind": "classification"},
@@ -39,6 +43,21 @@ def test_columns_are_a_dict(make_run, tmp_path):
             verb(LABELS, tmp_path / "new", data={"train": ROWS}, columns=["text", "label"])
 
 
+def test_columns_of_a_table_without_a_header_are_numbers(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    table = pandas.DataFrame([[*row.values()] for row in ROWS])
+    expected = run.evaluate(data=ROWS)["accuracy"].value
+    assert run.evaluate(data=table, columns={"text": 0, "label": 1})["accuracy"].value == expected
+    with pytest.raises(RequestError, match="no column '2'"):
+        run.evaluate(data=table, columns={"text": 0, "label": 2})
+    for columns, message in (
+        ({"text": ["text"]}, "columns: text: expected the name of one column in the rows, got a list of 1"),
+        ({0: "text"}, "columns: expected the task's name of a column, got 0"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            run.evaluate(data=ROWS, columns=columns)
+
+
 def test_overrides_are_a_dict(make_run, tmp_path):
     folder = make_run(tmp_path / "run", LABELS, ROWS)
     for call in (
@@ -68,6 +87,47 @@ def test_callbacks_are_checked_before_the_data_are_read(callbacks, message, make
         heedful.resume(make_run(tmp_path / "run", LABELS, ROWS), callbacks=callbacks)
 
 
+def test_numbers_of_numpy_are_settings():
+    model = heedful.build("transformer-tiny", vocab_size=10, n_layers=np.int64(1))
+    assert len(model.encoder.blocks) == 1
+    beam = decoding_of({"kind": "beam", "beam": np.int64(3)}, GreedyConfig(kind="greedy"))
+    assert beam == BeamConfig(kind="beam", beam=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ({"kind": "encoder"}, {}, "model: expected the name of a preset or a configuration, got a dict"),
+        (3, {}, "model: expected the name of a preset or a configuration, got an int"),
+        ("transformer-tiny", {"layer": nn.Linear}, "model.layer: expected a map, got 'torch.nn"),
+        ("transformer-tiny", {"n_layers": {3}}, "settings: n_layers: got a set; use a list"),
+    ],
+)
+def test_what_is_built_is_checked(model, settings, message):
+    with pytest.raises(RequestError, match=message):
+        heedful.build(model, vocab_size=10, **settings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"task.labels": np.array(["x", "y"])}, "overrides: task.labels: got a ndarray; use a list"),
+        ({"task.labels": {"x", "y"}}, "overrides: task.labels: got a set; use a list"),
+        (
+            {"model.layer.mixer.score": 5},
+            "score=5: expected a map or the text of a kind, got 5; the",
+        ),
+        (
+            {"model.layer.mixer.score": [5]},
+            "score: expected a map or the text of a kind, got .*; the",
+        ),
+    ],
+)
+def test_overrides_of_another_type_are_named(overrides, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", overrides=overrides, data={"train": ROWS})
+
+
 def test_plugins_are_a_list(tmp_path):
     for call in (
         lambda: heedful.load(tmp_path, plugins="distance"),
@@ -75,6 +135,82 @@ def test_plugins_are_a_list(tmp_path):
     ):
         with pytest.raises(RequestError, match=r"plugins: expected a list .*; write plugins=\['distance'\]"):
             call()
+    for plugins, message in ((None, "expected a list of texts, got None"), ([1], r"\[0\].* a text, got 1")):
+        with pytest.raises(RequestError, match=f"plugins.*{message}"):
+            heedful.load(tmp_path, plugins=plugins)
+
+
+@pytest.mark.parametrize("name", ["limit", "stride"])
+@pytest.mark.parametrize("number", [0, -1, "5", 2.0, True])
+def test_numbers_of_an_evaluation_are_whole(name, number, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=f"{name}: expected a whole number of at least 1, got {number!r}"):
+        run.evaluate(data=ROWS, **{name: number})
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "message"),
+    [
+        ("predict", {"first": -1}, "first: expected a whole number of at least 0, got -1"),
+        ("predict", {"first": "a"}, "first: expected a whole number of at least 0, got 'a'"),
+        ("predict", {"precision": None}, "precision: expected a text, got None"),
+        ("predict", {"progress": None}, "progress: expected a function, got None"),
+        ("embed", {"layer": True}, "layer: expected a whole number, got True"),
+        ("embed", {"layer": "0"}, "layer: expected a whole number, got '0'"),
+        ("embed", {"progress": 3}, "progress: expected a function, got an int"),
+        ("explain", {"layers": True}, "layers: expected indices from 0, such as .*, got True"),
+        ("explain", {"kinds": 3}, "kinds: expected a list of texts, got an int"),
+        ("explain", {"views": None}, "views: expected a list of texts, got None"),
+        ("explain", {"views": [3]}, r"views\[0\]: expected a text, got 3"),
+        ("explain", {"alternative": -1}, "alternative: expected a whole number of at least 0, got -1"),
+        ("explain", {"alternative": "1"}, "alternative: expected a whole number of at least 0, got '1'"),
+        ("explain", {"limit": None}, "limit: expected a whole number of at least 0, got None"),
+        ("explain", {"target": 1}, "target: expected a text, got 1"),
+        ("explain", {"others": "abc"}, "others: expected a list of inputs, got a text"),
+    ],
+)
+def test_arguments_of_another_type_are_named(verb, arguments, message, make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=message):
+        getattr(run, verb)("a b" if verb == "explain" else ["a b"], **arguments)
+
+
+def test_one_answer_is_streamed(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match="n_best=2: streaming gives one answer; use predict for several"):
+        run.stream("a b", n_best=2)
+
+
+def test_a_predictor_takes_a_list(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    with pytest.raises(RequestError, match=r"expected a list of inputs, got a text; pass a list: \[input\]"):
+        run.predictor().predict("a b")
+
+
+def test_names_of_views_may_be_in_any_iterable(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    found = run.explain("a b", kinds=(kind for kind in ["self"]), views=(view for view in ["rollout"]))
+    assert len(found.maps) == 1
+    assert [*found.views] == ["rollout"]
+
+
+@pytest.mark.parametrize("device", [None, 3])
+def test_a_device_is_a_name(device, make_run, tmp_path):
+    folder = make_run(tmp_path / "run", LABELS, ROWS)
+    with pytest.raises(RequestError, match=f"device {device}: no such device; use auto"):
+        heedful.load(folder, device=device)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({1: ROWS}, "data: name of a set: expected a text, got 1"),
+        ({"train": lambda: None}, r"data\['train'\]: the function must return .*, got None"),
+    ],
+)
+def test_names_of_sets_and_what_functions_give_are_checked(data, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
+        heedful.train("my-own-labels", tmp_path / "run", data=data)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +247,8 @@ def test_the_loss_of_what_is_no_batch_is_refused(tmp_path):
     for other in (pandas.DataFrame(ROWS), torch.zeros(2, 3)):
         with pytest.raises(RequestError, match=r"batch: expected a .*Batch, got .*; setup.batches\(\)"):
             setup.loss(other)
+    with pytest.raises(RequestError, match="epochs: expected a whole number, got '2'"):
+        list(setup.batches("2"))
     (batch,) = setup.batches()
     assert setup.loss(batch).isfinite()
 
@@ -277,3 +415,26 @@ def test_switches_are_true_or_false(name, make_run, tmp_path):
         with pytest.raises(RequestError, match=f"{name}: expected True or False, got 'no'"):
             call()
     assert heedful.load(folder).labels == ["x", "y"]
+
+
+def test_evaluations_and_explanations_have_names_like_a_dict(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    evaluation, explanation = run.evaluate(data=ROWS), run.explain("a b")
+    assert [*evaluation] == ["accuracy", "macro F1", "micro F1"]
+    assert {name: score.value for name, score in dict(evaluation).items()}.keys() == {*evaluation}
+    assert ("macro-f1" in evaluation, "f1" in evaluation, 0 in evaluation) == (True, False, False)
+    assert [*explanation] == [attention_map.tap for attention_map in explanation.maps]
+    assert len(explanation) == len(explanation.maps) == 1
+    assert explanation[next(iter(explanation))] is explanation.maps[0].weights
+    for found, message in ((evaluation, "no score 0; expected one of accuracy"), (explanation, "no tap 0;")):
+        with pytest.raises(KeyError, match=message):
+            found[0]
+
+
+def test_explanations_are_compared_by_identity(make_run, tmp_path):
+    run = heedful.load(make_run(tmp_path / "run", LABELS, ROWS))
+    first, second = run.explain("a b"), run.explain("a b")
+    assert first == first
+    assert first != second
+    assert first.maps[0] != second.maps[0]
+    assert len({first, second}) == 2

@@ -6,11 +6,14 @@ import sys
 import threading
 
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 import torch
 from torch import nn
 
 import heedful
+from heedful.api.given import rows_source
 from heedful.data.memory import HeldRows, MemorySource
 from heedful.data.sources import open_source
 from heedful.errors import DataError, RequestError
@@ -70,7 +73,6 @@ def from_files(tmp_path_factory):
 
 def tables(n, seed):
     import datasets
-    import pandas
     import pyarrow
 
     plain = list(rows(n, seed))
@@ -128,11 +130,64 @@ def test_columns_that_are_not_renamed_keep_their_names(from_files, tmp_path):
     )
 
 
-@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize(
+    ("trained", "names", "expected"),
+    [
+        ({}, ("x", "label"), {"text": "x", "label": "label"}),
+        ({"text": "review", "label": "stars"}, ("x", "stars"), {"text": "x", "label": "stars"}),
+        ({"text": "review", "label": "stars"}, ("x", "label"), {"text": "x", "label": "label"}),
+        ({"text": "review", "label": "stars"}, ("x", "rating"), {"text": "x"}),
+    ],
+)
+def test_columns_given_for_an_evaluation_are_completed(trained, names, expected):
+    like = MemorySource(name="train-1", columns=trained)
+    source, _ = rows_source(list(rows(3, names=names)), like, ("text", "label"), {"text": "x"})
+    assert source.columns == expected
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT, np.datetime64("NaT")])
 def test_a_missing_value_is_an_error_that_names_its_row(missing):
     held = HeldRows([{"text": "a"}, {"text": missing}], "train")
     with pytest.raises(DataError, match=r"data\['train'\]:2: field 'text' must be text, got .*; remove such"):
-        list(open_source(MemorySource(name=held.name), None))
+        list(open_source(MemorySource(name=held.name, columns={"text": "text"}), None))
+
+
+def test_columns_that_the_task_does_not_read_may_have_any_values(tmp_path):
+    import datasets
+
+    day, label = pandas.Timestamp("2026-01-02"), ("sweet", "sour")
+    given = [{"text": f"a {n}", "label": label[n % 2], "day": (day, pandas.NaT)[n % 2]} for n in range(20)]
+    for table in (given, pandas.DataFrame(given), datasets.Dataset.from_pandas(pandas.DataFrame(given))):
+        run = train(tmp_path / "run", {"train": table}, overwrite=True)
+        assert len(list(run.evaluate(data=table).rows())) == 20
+    for missing, message in (
+        ({"text": pandas.NA}, "field 'text' must be text, got null; remove such rows"),
+        ({"label": day}, "column 'label': expected text, .* got a Timestamp; convert the column to text"),
+    ):
+        with pytest.raises(DataError, match=message):
+            run.evaluate(data=[*given, {**given[0], **missing}])
+
+
+@pytest.mark.parametrize(
+    ("task", "remedy"),
+    [
+        ("translation", "join them, or give a row for each"),
+        ("summarisation", "give further ones in the column 'references'"),
+    ],
+)
+def test_several_texts_in_place_of_one_are_refused(task, remedy, tmp_path):
+    overrides = {"task.kind": task, "model.d_model": 16}
+    pairs = [{"source": f"a {n}", "target": "b"} for n in range(20)]
+
+    def prepare(target):
+        data = {"train": [*pairs, {"source": "a", "target": target}], "valid": pairs}
+        out = tmp_path / "run"
+        heedful.prepare("my-own-files", out, data=data, overrides=overrides, progress=False, overwrite=True)
+
+    message = rf"data\['train'\]:21: column 'target': expected one text, got a list of 2; {remedy}"
+    with pytest.raises(DataError, match=message):
+        prepare(["b c", "c b"])
+    prepare(["b c"])
 
 
 def test_numbers_become_texts_lists_stay_and_arrays_become_images():
@@ -166,9 +221,18 @@ def test_data_that_are_no_rows_are_refused(data, message, tmp_path):
         heedful.train("my-own-labels", tmp_path / "run", data=data)
 
 
-def test_a_table_in_place_of_the_sets_is_refused(tmp_path):
-    import pandas
+def test_tables_with_a_doubled_column_are_refused(tmp_path):
+    rows = [["a b", "x", "c d"]]
+    frame = pandas.DataFrame(rows, columns=["text", "label", "text"])
+    table = pyarrow.table([pyarrow.array([value]) for value in rows[0]], names=["text", "label", "text"])
+    for data in (frame, table):
+        with pytest.raises(
+            RequestError, match=r"data\['train'\]: the table has the column 'text' 2 times; rename"
+        ):
+            heedful.train("my-own-labels", tmp_path / "run", data={"train": data})
 
+
+def test_a_table_in_place_of_the_sets_is_refused(tmp_path):
     with pytest.raises(RequestError, match=r"got a DataFrame; give data=\{'train': …\}"):
         heedful.train("my-own-labels", tmp_path / "run", data=pandas.DataFrame(list(rows(3))))
 
@@ -182,8 +246,6 @@ def test_columns_the_wrong_way_round_are_refused(tmp_path):
 def written(path, some, names):
     """Write rows as a table in the format that the name of the file has."""
     import csv
-
-    import pandas
 
     if path.suffix == ".parquet":
         pandas.DataFrame(some).to_parquet(path)

@@ -25,6 +25,7 @@ from heedful.tasks.prediction import (
     PredictOptions,
     TaskInput,
     as_text,
+    check_inputs,
 )
 from heedful.text.tokenizer import Tokenizer
 
@@ -167,6 +168,7 @@ class Translator(TextGenerator):
         alignment = self.options.alignment
         if alignment and not self.model.alignment_taps:
             raise RequestError("this model has no attention from target to source, so there is no alignment")
+        check_inputs(inputs)
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
@@ -202,6 +204,7 @@ class Captioner(TextGenerator):
         One that cannot be read gets an empty caption and an error. An alignment is the attention over the
         patches of every layer and head.
         """
+        check_inputs(inputs)
         results = [Prediction("") for _ in inputs]
         grid = self.sequence_format.grid if self.options.alignment else None
         size = max(1, self.budget // (self.sequence_format.n_tokens * self.width))

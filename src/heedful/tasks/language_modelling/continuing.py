@@ -20,7 +20,14 @@ from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
+from heedful.tasks.prediction import (
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    TaskInput,
+    as_text,
+    check_inputs,
+)
 from heedful.text.parts import encode_long
 from heedful.text.tokenizer import Tokenizer
 
@@ -312,6 +319,7 @@ class Completer(Streaming):
         self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
     ) -> list[Prediction]:
         """Continue prompts; the answers do not repeat them. See `Streaming.predict`."""
+        check_inputs(inputs)
         if self.options.alignment:
             raise RequestError("a language model has no source, so there is no alignment")
         texts = [as_text(task_input) for task_input in inputs]

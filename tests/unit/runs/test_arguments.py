@@ -1,0 +1,45 @@
+"""Arguments of predictions: what is refused, and which value stands for which."""
+
+import numpy as np
+import pytest
+
+from heedful.errors import RequestError
+from heedful.runs.arguments import checked_options, inputs_of
+from heedful.tasks.task_info import Columns
+
+IMAGES = Columns(("image", "label"), ("image",), images=("image",))
+TEXTS = Columns(("text", "label"), ("text",))
+
+
+@pytest.mark.parametrize("shape", [(), (5, 7), (5, 7, 3)])
+def test_an_array_that_is_one_image_is_no_list_of_images(shape):
+    with pytest.raises(RequestError, match=r"expected a list of images, got an array of .*: \[image\]"):
+        inputs_of(IMAGES, np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7), (2, 5, 7, 3)])
+def test_an_array_of_images_is_a_list_of_them(shape):
+    assert [image.shape for image in inputs_of(IMAGES, np.zeros(shape, np.uint8))] == [shape[1:]] * 2
+
+
+def test_an_array_of_texts_is_a_list_of_them():
+    assert inputs_of(TEXTS, np.array(["a", "b"])) == ["a", "b"]
+    with pytest.raises(RequestError, match=r"expected a list of texts, got an array of shape \(\)"):
+        inputs_of(TEXTS, np.array("a b"))
+
+
+def test_stop_texts_are_read_once_and_are_texts():
+    assert checked_options({"stop": (text for text in ["a", "b"])}) == {"stop": ("a", "b")}
+    for name, value, message in (
+        ("stop", "ab", r"expected a list of texts, got a text; write stop=\['ab'\]"),
+        ("stop", 3, "expected a list of texts, got an int"),
+        ("max_new_tokens", "3", "expected a whole number of at least 1, got '3'"),
+        ("max_new_tokens", 3.0, "expected a whole number of at least 1, got 3.0"),
+        ("max_new_tokens", True, "expected a whole number of at least 1, got True"),
+        ("gap", 3, "expected a text, got 3"),
+        ("prefix", 3, "expected a text, got 3"),
+    ):
+        with pytest.raises(RequestError, match=f"^{name}: {message}"):
+            checked_options({name: value})
+    with pytest.raises(RequestError, match=r"stop\[1\]: expected a text, got 3"):
+        checked_options({"stop": ["a", 3]})
