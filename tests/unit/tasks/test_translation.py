@@ -29,7 +29,7 @@ def translator(kind="transformer", decoding=None, **options):
         ),
         "recurrent": RECURRENT["rnn-tiny"],
     }[kind]
-    model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size)
+    model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size).eval()
     decoding = decoding or GreedyConfig(max_length=SHORT)
     return Translator(model, Tokenizers(tokenizer, tokenizer), decoding, **options)
 

@@ -47,7 +47,7 @@ def completer(decoding=None, kind="character", positions="learned", context=CONT
         tie=False,
         layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
     )
-    model = build(config, *processor(kind).sizes)
+    model = build(config, *processor(kind).sizes).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
