@@ -35,7 +35,7 @@ class Page:
 PAGES = (
     Page("lab.md", r"lab/|cli/lab"),
     Page("predicting.md", r"nn/", "RequestError"),
-    Page("python.md", r"api/|data/memory|nn/|__init__|engine/(native|compiled)|tasks/prediction"),
+    Page("python.md", r"api/|checks|data/memory|nn/|__init__|engine/(native|compiled)|tasks/prediction"),
     Page("importing.md", r"interop/|cli/convert"),
     Page("explaining.md", r"explain/|cli/explain"),
     Page(

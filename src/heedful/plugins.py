@@ -144,12 +144,14 @@ def _is_allowed(module: str) -> bool:
 
 
 def check_class(reference: str, methods: Iterable[str]) -> None:
-    """Check that an import path refers to a class that defines these methods, and all abstract ones.
+    """Check that a class defines these methods, and all abstract ones; a function may return such a part.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the class does not, or the import path refers to something else.
     """
     target = load_reference(reference)
+    if isinstance(target, FunctionType):
+        return
     if not isinstance(target, type):
         raise ValueError(f"{reference}: expected a class, got {type_name(target)}")
     missing = {*getattr(target, "__abstractmethods__", ())}
@@ -218,4 +220,6 @@ def check_settings(reference: str, settings: Iterable[str], sizes: Collection[st
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in given_settings:
             passed = f"; the sizes that are passed by name are {', '.join(sizes)}" if sizes else ""
+            if isinstance(load_reference(reference), FunctionType):
+                passed += "; a function must return the part: if it is to be called as the part, give a class"
             raise ValueError(f"{reference} requires the setting {name!r}{passed}")

@@ -201,7 +201,10 @@ def train(folder, **overrides):
         ({"score": NoScores}, r"NoScores: expected scores as a tensor \[\.\.\., Q, K\], got None"),
         ({"score": WholeScores}, r"WholeScores: expected scores of the type of .*float32, got torch.int64"),
         ({"score": Unfinished}, ":Unfinished: the class must define forward"),
-        ({"score": train}, ":train: expected a class, got a function"),
+        (
+            {"score": train},
+            ":train requires the setting 'folder'.*, give a class",
+        ),
         ({"norm": UnfinishedModule}, ":UnfinishedModule: the class must define forward"),
         ({"norm": Column}, r"Column: expected an output of the shape of .*, 6\), got shape \(\d+, 1\)"),
         ({"channels": Column}, r"Column: expected an output of the shape of .* got shape \(\d+, 1\)"),
@@ -235,9 +238,12 @@ def test_a_part_of_ones_own_is_named_where_the_first_loss_is_not_finite(tmp_path
             "OtherCountsLoss: counts must .* 'yours' is missing, .* mine",
         ),
         ({"objective.loss": NoCounts}, ":NoCounts: the class must define counts"),
-        ({"objective.loss": functional.cross_entropy}, ":cross_entropy: expected a class, got a function"),
+        (
+            {"objective.loss": functional.cross_entropy},
+            ":cross_entropy requires the setting 'input'.*, give a class",
+        ),
         ({"evaluation.metrics": [NotCallable]}, ":NotCallable: the class must define __call__"),
-        ({"evaluation.metrics": [train]}, ":train: expected a class, got a function"),
+        ({"evaluation.metrics": [train]}, ":train requires the setting 'folder'.*, give a class"),
     ],
 )
 def test_mistakes_in_losses_and_metrics_name_their_class(setting, message, tmp_path):
