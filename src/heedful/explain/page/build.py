@@ -149,7 +149,8 @@ def _whole_heads(
         if tap not in heads_by_tap:
             raise RequestError(f"unknown tap {tap!r}; expected one of {sorted(heads_by_tap)}")
         if head not in heads_by_tap[tap]:
-            raise RequestError(f"{tap}: head {head + 1} is not in this explanation")
+            expected = ", ".join(str(known) for known in sorted(heads_by_tap[tap], key=str))
+            raise RequestError(f"exact: {tap} has no head {head}; expected one of {expected} (from 0)")
     sizes = [len(_heads_and_mean(attention_map)) * attention_map.weights[0].size for attention_map in maps]
     if sum(sizes) <= MAX_WHOLE_WEIGHTS:
         return frozenset(

@@ -126,7 +126,7 @@ def test_where_all_heads_of_a_layer_are_exact_so_is_their_mean(medium):
     ("wanted", "message"),
     [
         (("decoder", 0), r"unknown tap 'decoder'; expected one of \['cross\.0"),
-        (("encoder.0.weights", 4), "encoder.0.weights: head 5 is not in this explanation"),
+        (("encoder.0.weights", 4), "encoder.0.weights has no head 4; expected one of 0"),
     ],
 )
 def test_a_head_that_is_not_there_is_refused(wanted, message):
