@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from heedful.errors import RequestError, nearest
 from heedful.recipes.fields import fields_of, is_model, is_union, member_of, tags_of, unwrap
 from heedful.recipes.suggestions import Section, renamed, unknown_key, unknown_kind
-from heedful.recipes.trees import OVERRIDES, Mark, Part, Path, Tree, dotted
+from heedful.recipes.trees import OVERRIDES, Mark, Part, Path, Tree, dotted, merge
 from heedful.recipes.yaml import describe, show
 from heedful.typing import JsonMapping, JsonObject
 
@@ -68,7 +68,26 @@ def validate(tree: Tree, root: type[T]) -> T:
     try:
         return adapter.validate_json(json.dumps(tree.data))
     except ValidationError as error:
+        if (expanded := _with_kinds(error, tree, root)) is not tree:
+            return validate(expanded, root)
         raise explain_errors(error, tree, root) from None
+
+
+def _with_kinds(error: ValidationError, tree: Tree, root: object) -> Tree:
+    """Return the tree with a map in place of text that is a section's kind, as in ``optimizer: muon``."""
+    for details in error.errors(include_url=False):
+        path, section = _locate(root, details["loc"], tree)
+        given = tree.find(path)
+        if (
+            given is not None
+            and isinstance(given.value, str)
+            and given.value in _named_kinds(section, "kind")
+        ):
+            expanded = Tree({"kind": given}, given.mark)
+            for key in reversed(path):
+                expanded = Tree({key: expanded}, given.mark)
+            tree = merge(tree, expanded)
+    return tree
 
 
 def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestError:

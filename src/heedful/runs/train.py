@@ -375,8 +375,8 @@ def _schedule(recipe: Recipe, data: PlannedData, log: Log) -> Schedule:
         return schedule_of(recipe, n_updates)
     if of_epochs <= decay.warmup_updates(of_epochs):
         raise RequestError(
-            f"schedule.warmup={decay.warmup} must be smaller than the {of_epochs} updates of "
-            f"training.max_epochs={n_epochs}; lower it"
+            f"training.max_epochs={n_epochs} ends the training after {of_epochs} updates, within "
+            f"schedule.warmup={decay.warmup}; lower it"
         )
     log(f"training.max_epochs={n_epochs}: {of_epochs:,} updates, over which the learning rate decays")
     return schedule_of(recipe, of_epochs)

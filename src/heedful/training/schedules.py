@@ -320,8 +320,8 @@ def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) ->
             "training.max_epochs"
         )
     if updates <= config.warmup_updates(updates):
-        limit = "schedule.updates" if config.updates else "training.max_updates"
         raise RequestError(
-            f"schedule.warmup={config.warmup} must be smaller than {limit}={updates}; lower it"
+            f"schedule.warmup={config.warmup} must be smaller than "
+            f"{'schedule.updates' if config.updates else 'training.max_updates'}={updates}; lower it"
         )
     return updates

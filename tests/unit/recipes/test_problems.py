@@ -196,10 +196,11 @@ WRONG = {
         "model:\n  kind: gru\n  hiden: 3\n",
         ["r.yaml:3: model.hiden: unknown key; kind gru uses hidden"],
     ),
-    "a kind in place of a section": (
-        "model: gru\n",
-        [f"r.yaml:1: model: expected a map, got 'gru'; write model: {{kind: gru}}; {KINDS}"],
+    "text in place of a section": (
+        "model: gruh\n",
+        [f"r.yaml:1: model: expected a map, got 'gruh'; write model: {{kind: …}}; {KINDS}"],
     ),
+    "a kind in place of a section": ("model: gru\n", ["r.yaml:1: model.hidden: required key is missing"]),
     "in the order of the lines": (
         "training: {seed: x}\nmodel: {kind: gru, hidden: y}\n",
         [

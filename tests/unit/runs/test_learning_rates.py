@@ -134,7 +134,9 @@ def test_epochs_that_end_within_the_warm_up_are_refused(tmp_path):
     (tmp_path / "own.yaml").write_text(TRANSLATOR, "utf-8")
     limits = ["training.max_epochs=2", "training.max_updates=null", "schedule.warmup=2"]
     recipe = read_recipe(tmp_path / "own.yaml", limits)[0]
-    expected = r"schedule\.warmup=2 must be smaller than the 2 updates of training\.max_epochs=2; lower it"
+    expected = (
+        r"training\.max_epochs=2 ends the training after 2 updates, within schedule\.warmup=2; lower it"
+    )
     with pytest.raises(RequestError, match=expected):
         train_run(recipe, tmp_path / "run", device="cpu")
 

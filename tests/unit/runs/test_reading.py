@@ -297,3 +297,29 @@ def test_any_source_of_training_data_chooses_the_settings(tmp_path):
     train = "data.train={kind: text, paths: code, suffixes: [.py], documents: file}"
     recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), [train])
     assert (recipe.size, recipe.model.n_layers) == (0, 4)
+
+
+def test_the_kind_of_a_section_is_a_section(tmp_path):
+    start = """
+task: {kind: classification}
+data:
+  train: {kind: tsv, paths: t.tsv, columns: {text: 1, label: 0}}
+  valid: {kind: tsv, paths: t.tsv, columns: {text: 1, label: 0}}
+training: {max_updates: 3}
+"""
+    sizes = "d_model: 12, n_layers: 1, max_length: 20"
+    model = f"model: {{kind: encoder, {sizes}, layer: {{norm: rms, channels: gated}}}}\n"
+    (tmp_path / "short.yaml").write_text(
+        f"{start}{model}tokenizer: {{subwords: word}}\noptimizer: muon\nschedule: constant\n", "utf-8"
+    )
+    (tmp_path / "long.yaml").write_text(
+        f"{start}{model}tokenizer: {{subwords: {{kind: word}}}}\noptimizer: {{kind: muon}}\n"
+        "schedule: {kind: constant}\n",
+        "utf-8",
+    )
+    short, whole = (read_recipe(tmp_path / name)[0] for name in ("short.yaml", "long.yaml"))
+    assert short == whole
+    assert short.optimizer.kind == "muon"
+    (tmp_path / "bare.yaml").write_text(start + model + "tokenizer: {subwords: word}\n", "utf-8")
+    overridden = read_recipe(tmp_path / "bare.yaml", ["optimizer=muon", "schedule=constant"])[0]
+    assert overridden == whole
