@@ -46,7 +46,7 @@ def captioner(decoding=None, **options):
         n_layers=2,
         layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
     )
-    model = build(config, *processor.sizes)
+    model = build(config, *processor.sizes).eval()
     return Captioner(model, processor.caption, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
 
 
