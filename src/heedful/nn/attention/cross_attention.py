@@ -96,13 +96,9 @@ class CrossAttention(MultiHead):
         """
         rows, keys = layout, memory.layout
         if keys.n_sequences:
-            width, rest = divmod(layout.n_sequences, keys.n_sequences)
-            if rest or not width:
-                raise ValueError(
-                    f"the number of sequences, {layout.n_sequences}, must be equal to that of the sources, "
-                    f"{keys.n_sequences}, or a multiple of it"
-                )
-            rows = layout.merge(width)
+            if not torch.compiler.is_compiling():  # which would compile again for other numbers
+                _check_multiple(layout.n_sequences, keys.n_sequences)
+            rows = layout.merge(layout.n_sequences // keys.n_sequences)
         queries = split_heads(rows.pad(self.q(x)), self.n_heads)
         visibility = self._visibility(layout, rows, keys)
         mixed = self._attend(queries, memory.keys, memory.values, visibility)
@@ -124,3 +120,16 @@ class CrossAttention(MultiHead):
             return Visibility.of(rows, keys, allowed=allowed)
 
         return layout.memo(("cross-attention", pattern, keys), make)
+
+
+def _check_multiple(n_sequences: int, n_sources: int) -> None:
+    """Check that each source has as many sequences as the others, and at least one.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if n_sequences < n_sources or n_sequences % n_sources:
+        raise ValueError(
+            f"the number of sequences, {n_sequences}, must be equal to that of the sources, {n_sources}, or "
+            "a multiple of it"
+        )
