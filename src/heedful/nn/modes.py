@@ -1,33 +1,32 @@
 """Evaluation mode for the duration of a computation."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
 
 from torch import nn
 
-
-class _Modes:
-    """The models that are in evaluation mode for a time: modules to put back, and number of contexts."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.training: dict[nn.Module, list[nn.Module]] = {}
-        self.n_contexts: dict[nn.Module, int] = {}
+from heedful.forks import PerProcess
 
 
-_modes = _Modes()
+@dataclass
+class _Switched:
+    """A model that is in evaluation mode for a time: the modules to put back, and the number of contexts."""
+
+    modules: list[nn.Module]
+    n_contexts: int = 0
 
 
-def _after_fork() -> None:
-    """Forget the contexts and the lock of threads that do not exist in the new process."""
-    global _modes
-    _modes = _Modes()
+@dataclass
+class _Models:
+    """The models that are switched, and the lock to change that."""
+
+    lock: Lock = field(default_factory=Lock)
+    switched: dict[nn.Module, _Switched] = field(default_factory=dict)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_models = PerProcess(_Models)
 
 
 @contextmanager
@@ -37,20 +36,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     If contexts of several threads overlap, the last one to end restores the modes. A model that is in
     evaluation mode already is left alone.
     """
-    modes = _modes
-    with modes.lock:
-        if model not in modes.training and (training := [m for m in model.modules() if m.training]):
-            modes.training[model], modes.n_contexts[model] = training, 0
+    models = _models.value
+    with models.lock:
+        switched = models.switched.get(model)
+        if switched is None and (training := [module for module in model.modules() if module.training]):
+            switched = models.switched[model] = _Switched(training)
             model.eval()
-        if is_counted := model in modes.training:
-            modes.n_contexts[model] += 1
+        if switched is not None:
+            switched.n_contexts += 1
     try:
         yield
     finally:
-        if is_counted:
-            with modes.lock:
-                modes.n_contexts[model] -= 1
-                if not modes.n_contexts[model]:
-                    del modes.n_contexts[model]
-                    for module in modes.training.pop(model):
+        if switched is not None:
+            with models.lock:
+                switched.n_contexts -= 1
+                if not switched.n_contexts:
+                    del models.switched[model]
+                    for module in switched.modules:
                         module.training = True

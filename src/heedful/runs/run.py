@@ -18,6 +18,7 @@ from heedful.checks import check_function, check_text, whole_number
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, DataError, RequestError
+from heedful.forks import PerProcess
 from heedful.memory import memory_errors_as
 from heedful.models.base import Model
 from heedful.nn.modes import evaluating
@@ -44,7 +45,7 @@ from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping
 
-_preparing = Lock()
+_preparing = PerProcess(Lock)
 """Held while an `Inference` is prepared: one thread prepares it for all."""
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 1 << 14, 64
@@ -60,8 +61,6 @@ def _after_fork() -> None:
     The threads of torch and of the native engine do not exist in the new process, so work that is divided
     among several would wait for them forever.
     """
-    global _preparing
-    _preparing = Lock()
     if _is_used:
         torch.set_num_threads(1)
 
@@ -342,7 +341,7 @@ class Run:
             RequestError: the precision is not available for this model on this machine.
         """
         check_text("precision", precision)
-        with _preparing:
+        with _preparing.value:
             if precision not in self._inferences:
                 self._inferences[precision] = Inference(self.model, precision)
             return self._inferences[precision]

@@ -1,6 +1,5 @@
 """Train a recipe into a run (``heedful train``)."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card, write_json
 from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import HeedfulError, RequestError, WorkError
+from heedful.forks import PerProcess
 from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.models.base import Model
 from heedful.nn.modes import evaluating
@@ -51,18 +51,8 @@ from heedful.training.schedules import CosineConfig, LinearConfig, Schedule, is_
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
-_training = Lock()
+_training = PerProcess(Lock)
 """Held during a training: random generators and numbers of threads belong to the whole process."""
-
-
-def _after_fork() -> None:
-    """Let a process that was forked during a training train too."""
-    global _training
-    _training = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager
@@ -72,7 +62,7 @@ def _only_training() -> Iterator[None]:
     Raises:
         RequestError: another one runs.
     """
-    lock = _training
+    lock = _training.value
     if not lock.acquire(blocking=False):
         raise RequestError(
             "a training is running in another thread of this process, or this one was started in a callback; "
