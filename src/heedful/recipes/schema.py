@@ -35,6 +35,7 @@ from heedful.training.schedules import (
     InverseSqrtConfig,
     LinearConfig,
     ScheduleConfig,
+    ends_with_training,
     last_update,
 )
 from heedful.training.settings import TrainingConfig
@@ -462,11 +463,11 @@ class Recipe(Config):
     def _leaves_the_warm_up_of_its_schedule(self) -> None:
         """Check before tokenising that the last update of the schedule comes after its warm-up.
 
-        Only the data tell how many updates an epoch has.
+        The number of updates of an epoch depends on the data.
         """
         only_epochs = self.training.max_epochs is not None and self.training.max_updates is None
         if isinstance(self.schedule, CosineConfig | LinearConfig) and not (
-            only_epochs and self.schedule.updates is None
+            only_epochs and ends_with_training(self.schedule)
         ):
             try:
                 last_update(self.schedule, self.training.max_updates)

@@ -9,7 +9,7 @@ from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.warm_start import freeze, rate_shares
 from heedful.training.optimizers import MuonConfig, build_optimizer
-from heedful.training.schedules import CosineConfig, LinearConfig, PlateauConfig, Schedule, build_schedule
+from heedful.training.schedules import PlateauConfig, Schedule, build_schedule, ends_with_training
 from heedful.typing import JsonObject
 
 POINTS = 500
@@ -110,9 +110,9 @@ def learning_rates(name: str, recipe: Recipe, model: nn.Module) -> LearningRates
 
     Raises:
         RequestError: the schedule, or a share of the rate, does not suit the recipe or the model; or the
-            schedule ends with an epoch, and only the data tell after how many updates.
+            schedule ends with an epoch, and the number of updates of an epoch depends on the data.
     """
-    decays = isinstance(recipe.schedule, CosineConfig | LinearConfig) and recipe.schedule.updates is None
+    decays = ends_with_training(recipe.schedule)
     if decays and recipe.training.max_updates is None:
         raise RequestError(
             f"schedule.kind={recipe.schedule.kind} decays until training.max_epochs="

@@ -47,7 +47,7 @@ from heedful.training.fast_paths import choose_compile, choose_precision, choose
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import CosineConfig, LinearConfig, Schedule, is_better
+from heedful.training.schedules import Schedule, ends_with_training, is_better
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
@@ -358,7 +358,7 @@ def _schedule(recipe: Recipe, data: PlannedData, log: Log) -> Schedule:
         RequestError: the training ends within the warm-up.
     """
     decay, (n_updates, n_epochs) = recipe.schedule, (recipe.training.max_updates, recipe.training.max_epochs)
-    if n_epochs is None or not isinstance(decay, CosineConfig | LinearConfig) or decay.updates is not None:
+    if n_epochs is None or not ends_with_training(decay):
         return schedule_of(recipe, n_updates)
     of_epochs = n_epochs * len(data.epoch(0))
     if n_updates is not None and n_updates <= of_epochs:

@@ -9,7 +9,7 @@ factor ``d_model^-0.5`` of the paper's equation 3. Without it the peak at 4000 u
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -305,6 +305,11 @@ def build_schedule(
             return Constant(**settings)
         case PlateauConfig():
             return Plateau(direction=direction, **settings)
+
+
+def ends_with_training(config: ScheduleConfig) -> TypeGuard[CosineConfig | LinearConfig]:
+    """Return whether the rate decays until the training ends."""
+    return isinstance(config, CosineConfig | LinearConfig) and config.updates is None
 
 
 def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) -> int:
