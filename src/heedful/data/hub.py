@@ -21,6 +21,10 @@ Reader = Callable[[JsonMapping, Location], str | list[str] | LazyImage]
 """Function that reads a column of a record."""
 
 
+def _read(readers: Mapping[str, Reader], record: JsonMapping, location: Location, column: str) -> object:
+    return readers[column](record, location)
+
+
 @runtime_checkable
 class Dataset(Protocol):
     """What is used of the library's data sets; streamed ones may have no features."""
@@ -141,8 +145,8 @@ class DatasetsSource(Source):
         with self._library_errors():  # with streaming, the library reads (and fails) here
             for row_number, record in enumerate(dataset, start=1):
                 location = Location(name, row_number)
-                cells = {column: partial(reader, record, location) for column, reader in readers.items()}
-                yield LocatedRow(read_cells(cells, all_needed=all_needed), location)
+                read = partial(_read, readers, record, location)
+                yield LocatedRow(read_cells(readers, read, all_needed=all_needed), location)
 
     def _select(self, dataset: Dataset) -> tuple[Dataset, dict[str, Reader]]:
         """Select the requested fields, so that no others are decoded, and the reader of each column."""

@@ -9,7 +9,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -30,25 +30,26 @@ class PartialRow(dict[str, Any]):
     """The cells of a row of Python that can be read; of the others, only those that a task reads are errors.
 
     Args:
-        readers: return the cell of each column, or raise `DataError`.
+        columns: the columns.
+        read: returns the cell of a column, or raises `DataError`.
 
     Attributes:
         unreadable: the message for each column without a cell.
     """
 
-    def __init__(self, readers: Mapping[str, Callable[[], object]]) -> None:
+    def __init__(self, columns: Iterable[str], read: Callable[[str], object]) -> None:
         super().__init__()
         self.unreadable: dict[str, str] = {}
-        for column, read in readers.items():
+        for column in columns:
             try:
-                self[column] = read()
+                self[column] = read(column)
             except DataError as error:
                 self.unreadable[column] = str(error)
 
 
-def read_cells(readers: Mapping[str, Callable[[], object]], *, all_needed: bool) -> Row:
-    """Return a row of the cells that the readers return: of all, or a `PartialRow`."""
-    return {column: read() for column, read in readers.items()} if all_needed else PartialRow(readers)
+def read_cells(columns: Iterable[str], read: Callable[[str], object], *, all_needed: bool) -> Row:
+    """Return a row of the cells that ``read`` returns: of all columns, or a `PartialRow`."""
+    return {column: read(column) for column in columns} if all_needed else PartialRow(columns, read)
 
 
 RowT = TypeVar("RowT", bound=Mapping)

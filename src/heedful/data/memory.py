@@ -22,8 +22,6 @@ RowsLike: TypeAlias = object
 """Mappings from columns to values: any iterable of them, a function that returns one, or a table
 (``pandas.DataFrame``, ``polars.DataFrame``, ``pyarrow.Table``, ``datasets.Dataset``)."""
 
-Cell: TypeAlias = str | list[str] | LazyImage
-
 N_CHECKED = 100
 """The number of rows that must be mappings before any work starts."""
 
@@ -94,30 +92,26 @@ class MemorySource(Source):
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):
             location = Location(f"data[{held.label!r}]", number)
-            readers = _readers(row, self.columns, location)
-            yield LocatedRow(read_cells(readers, all_needed=bool(self.columns)), location)
+            found = cells(row, self.columns, location, all_needed=bool(self.columns))
+            yield LocatedRow(found, location)
 
 
-def cells(row: object, columns: Mapping[str, str], location: Location) -> Row:
+def cells(row: object, columns: Mapping[str, str], location: Location, *, all_needed: bool = True) -> Row:
     """Return a row of a program as sources have it: texts, lists of texts, and images.
 
     Args:
         row: a mapping.
         columns: the name in the row of each column; empty: all under their own names.
         location: where the row is, for messages.
+        all_needed: whether values that cannot be read are errors, or left out of a `PartialRow`.
 
     Raises:
         DataError: if it is not a mapping, lacks a column, or has a value of another type or none.
     """
-    return read_cells(_readers(row, columns, location), all_needed=True)
-
-
-def _readers(row: object, columns: Mapping[str, str], location: Location) -> dict[str, Callable[[], Cell]]:
-    """Return functions that return the cells, or raise as `cells` does."""
     if not isinstance(row, Mapping):
         raise DataError(f"{location}: expected a mapping of columns to values, got {type_name(row)}")
-    readers: dict[str, Callable[[], Cell]] = {}
-    for column, name in (columns or {name: name for name in row}).items():
+    given, columns = row, columns or {name: name for name in row}
+    for name in columns.values():
         if name not in row:
             names = [name for name in row if isinstance(name, str)]
             raise DataError(
@@ -126,11 +120,14 @@ def _readers(row: object, columns: Mapping[str, str], location: Location) -> dic
             )
         if not isinstance(name, str):
             raise DataError(f"{location}: the name of a column must be text, got {name!r}")
-        readers[column] = partial(_cell, row[name], name, location)
-    return readers
+    return read_cells(
+        columns,
+        lambda column: _cell(given[columns[column]], columns[column], location),
+        all_needed=all_needed,
+    )
 
 
-def _cell(value: object, name: str, location: Location) -> Cell:
+def _cell(value: object, name: str, location: Location) -> str | list[str] | LazyImage:
     """Return a value as the columns of other sources have it."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
