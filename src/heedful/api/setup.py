@@ -1,6 +1,5 @@
 """The parts of a training for a loop of your own: `prepare`."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from heedful.plugins import allow_plugins
 from heedful.runs.resuming import locked_run, with_fixed_processes
 from heedful.runs.train import OWN_ENTRIES, prepare_training, seal
 from heedful.tasks.base import PreparedData, Task
+from heedful.training.callbacks import finite
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData
 
@@ -129,7 +129,7 @@ class Setup:
         return loaded(self.folder.path, str(next(self.model.parameters()).device), self.held)
 
 
-def _fact(name: str, value: object) -> int | float | str | None:
+def _fact(name: str, value: object) -> object:
     """Return a fact as the card has it: a number that is not finite becomes None, as in ``metrics.jsonl``.
 
     Raises:
@@ -143,7 +143,7 @@ def _fact(name: str, value: object) -> int | float | str | None:
         raise RequestError(f"{name}: expected a number or text, got {type_name(value)}")
     if name in ("updates", "seconds") and not (isinstance(value, int | float) and value >= 0):
         raise RequestError(f"{name}: expected a number of at least 0, got {value!r}")
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return finite(value)
 
 
 def _check_finite(model: Model) -> None:

@@ -171,7 +171,7 @@ def resume(
     check_switches(tensorboard=tensorboard, progress=progress)
     folder = RunFolder(run_folder(run))
     settings = saved_recipe(folder, overrides_layer(overrides))
-    held = hold_again(saved_recipe(folder), folder, data or {})
+    held = hold_again(saved_recipe(folder), folder, data) if data else []
     train_into(
         settings,
         folder.path,

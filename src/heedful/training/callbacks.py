@@ -139,7 +139,7 @@ class JsonLines:
         values = {"version": VERSION, "event": type(event).__name__.lower(), **asdict(event)}
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(_finite(values), allow_nan=False) + "\n")
+                file.write(json.dumps(finite(values), allow_nan=False) + "\n")
         except OSError as error:
             raise WorkError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
@@ -157,9 +157,10 @@ def read_metrics(path: Path) -> Iterator[JsonObject]:
                 yield values
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
+    """Return a value for JSON, with None in place of numbers that are not finite."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
