@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 from heedful.api.checks import check_sets
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
-from heedful.data.lines import HeaderError, find
+from heedful.data.annotated import SquadSource
+from heedful.data.lines import HeaderError
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
 from heedful.data.sources import SourceConfig, list_columns
-from heedful.data.text import TsvSource
-from heedful.data.user_files import USER_TABLES, field_names, is_user_table, user_table
+from heedful.data.text import TextSource, TsvSource
+from heedful.data.user_files import field_names, user_source
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
@@ -25,7 +26,7 @@ from heedful.runs.prepare import check_rows
 from heedful.runs.required_files import source_from
 
 DataLike: TypeAlias = Mapping[str, RowsLike]
-"""Rows, or the path of a table, by the name of the set: ``train``, ``valid``, and any test sets."""
+"""Rows, or the paths of files, by the name of the set: ``train``, ``valid``, and any test sets."""
 
 SETS = ("train", "valid", "test", "split")
 """Keys of the section ``data`` that sets given in Python replace."""
@@ -83,11 +84,12 @@ def with_data(
     kept = {key: item for key, item in section.value.items() if key not in SETS}
     trained = section.find(("train",))
     like = None if trained is None else source_from(trained)
-    held = {name: HeldRows(rows, name) for name, rows in data.items() if not isinstance(rows, str | Path)}
+    paths = {name: paths_in(rows) for name, rows in data.items()}
+    held = {name: HeldRows(rows, name) for name, rows in data.items() if not paths[name]}
     naming = _checked_naming(held, like, columns)
     by_name = {
-        name: memory_source(held[name], naming) if name in held else _file_source(rows, name, like, columns)
-        for name, rows in data.items()
+        name: memory_source(held[name], naming) if name in held else _file_source(given, name, like, columns)
+        for name, given in paths.items()
     }
     sources: dict[str, Any] = {"train": by_name.pop("train")}
     if "valid" in by_name:
@@ -159,32 +161,43 @@ def memory_source(held: HeldRows, columns: Mapping[str, str]) -> dict[str, Any]:
     return {"kind": "memory", "name": held.name, "columns": dict(columns)}
 
 
-def _file_source(path: Any, label: str, like: object, columns: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the source of a table in a file, as a recipe has it.
+def _file_source(
+    paths: Sequence[Path], label: str, like: SourceConfig | None, columns: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Return the source of a user's files as a recipe has it.
 
     Raises:
-        RequestError: it is not a table by its name, or its columns are not known.
-        DataError: it does not exist, or does not have the columns.
+        RequestError: the columns that the task reads are not known.
+        DataError: a file does not exist, or does not have the columns.
     """
-    if not is_user_table(str(path)):
-        raise RequestError(
-            f"data[{label!r}]: {path}: expected rows, or a file named {', '.join(USER_TABLES)}; for other "
-            f"files, set data.{label} of the recipe: overrides={{'data.{label}': {{…}}}}"
-        )
     names = {**(columns or {})}
     known = dict.fromkeys((*getattr(like, "columns", {}), *list_columns(like), *names))
-    if not known:
-        raise RequestError(f"columns: expected the names in {path} of the columns that the task reads")
-    if isinstance(like, TsvSource) and like.separator == "\t" and has_suffix(str(path), ".csv"):
+    needs_columns = not (isinstance(like, TextSource | SquadSource) or paths[0].is_dir())
+    if needs_columns and not known:
+        raise RequestError(f"columns: expected the names in {paths[0]} of the columns that the task reads")
+    if isinstance(like, TsvSource) and like.separator == "\t" and has_suffix(paths[0].name, ".csv"):
         like = None  # its numbered columns are those of another format
     try:
-        source = user_table(find(str(path), Path()).path, list(known), like, names)
+        source = user_source(paths, list(known), like, names)
     except HeaderError as error:
+        unnamed = [column for column in known if column not in names] or [*known]
+        options = " ".join(f"--column {column}=NAME" for column in unnamed)
+        argument = ", ".join(f"{column!r}: NAME" for column in unnamed)
         raise DataError(
-            f"{error}; columns maps names of the task to names in the file: {{{next(iter(known))!r}: …}}"
+            f"{error}; or name its columns: {options} (in Python, columns={{{argument}}})"
         ) from None
+    except DataError as error:
+        raise DataError(f"data[{label!r}]: {error}") from None
     settings: dict[str, Any] = source.model_dump(mode="json")
     return settings
+
+
+def paths_in(data: object) -> list[Path]:
+    """Return the paths that data are; empty if they are rows or nothing."""
+    items = [data] if isinstance(data, str | Path) else data
+    if isinstance(items, list | tuple) and all(isinstance(item, str | Path) for item in items):
+        return [Path(item).expanduser() for item in items]
+    return []
 
 
 def _checked_naming(

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from heedful.api.checks import check_runs, check_split, folder_of, names_in_rows, run_folder
-from heedful.api.given import memory_names, rows_source
+from heedful.api.given import memory_names, paths_in, rows_source
 from heedful.checks import check_function, check_text, texts, whole_number
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
@@ -169,7 +169,7 @@ class Run(runs.Run):
         limit, stride = at_least_one("limit", limit), at_least_one("stride", stride)
         columns = names_in_rows(columns)
         held = None
-        paths = _paths_in(data)
+        paths = paths_in(data)
         if data is None and columns is not None:
             raise RequestError("columns: names the columns of data, which is not given")
         if data is None or paths:
@@ -245,14 +245,6 @@ class Run(runs.Run):
     def __repr__(self) -> str:
         n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
         return f"<heedful.Run {self.folder.path}: {self.recipe.task.kind}, {n_parameters:,} parameters>"
-
-
-def _paths_in(data: object) -> list[Path] | None:
-    """Return the paths that data are, or None if they are rows or nothing."""
-    items = [data] if isinstance(data, str | Path) else data
-    if isinstance(items, list | tuple) and all(isinstance(item, str | Path) for item in items):
-        return [Path(item) for item in items]
-    return None
 
 
 def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()) -> Run:

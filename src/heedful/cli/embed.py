@@ -58,7 +58,7 @@ def embed(
     Prints one JSON object per input, with its vector, or writes all vectors to a file. Inputs that cannot be
     read are reported; the file then has NaN in their rows, and the exit status is 1.
     """
-    check_out(out, (".npy",))
+    check_out(out, (".npy",), inputs.files)
     source = inputs.source(run)
     from heedful.runs.run import load
     from heedful.tasks.embedding import Embedding

@@ -12,7 +12,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Json
-from heedful.cli.output import json_result, log, result, terminal_width
+from heedful.cli.output import check_not_input, json_result, log, result, terminal_width
 from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.evaluation import Evaluation
     from heedful.tasks.metrics.score import Score
-    from heedful.tasks.task_info import OwnData
 
 Print = Callable[[str], None]
 """Prints a line."""
@@ -32,84 +31,76 @@ Print = Callable[[str], None]
 class Sources:
     """Options that select the data: a data set of the recipe, or the user's own files."""
 
+    file: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Score on this file instead of a data set of the recipe: in the format of the training "
+            "data, a table (.csv, .tsv, .parquet), or JSON lines; on two line-aligned files (source, "
+            "target); or on a folder of images.",
+            show_default=False,
+        ),
+    ] = None
     split: Annotated[
         str,
         typer.Option(help="Data to score on: test (all test sets), valid, train, or the name of a test set."),
     ] = "test"
     data: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Score on these two line-aligned files instead."),
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="The same as FILE; may be repeated."),
     ] = None
     text: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Score a causal or masked language model on this text file instead; may be repeated.",
-        ),
+        typer.Option(metavar="FILE", help="The same, for a causal or masked language model."),
     ] = None
     table: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Score a classifier, translator, tagger etc. on this table instead: in the recipe's format, "
-            "with column names in the first line, as JSON lines, or as Parquet.",
-        ),
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="The same, for a file of records."),
     ] = None
     column: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=NAME",
-            help="Field of a column in the table (text=review), once for each column that has another name. "
+            help="Field of a column in the file (text=review), once for each column that has another name. "
             "[default: as in the recipe]",
         ),
     ] = None
     folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Score an image classifier on this folder, with one subfolder per label; or a captioner.",
-        ),
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="The same, for a folder of images."),
     ] = None
 
-    def files(self) -> "dict[OwnData, Sequence[Path]]":
-        """Return the user's files by data option.
+    def files(self) -> list[Path]:
+        """Return the user's files.
 
         Raises:
-            RequestError: more than one data option is given.
+            RequestError: they are given in several ways.
         """
-        by_option: dict[OwnData, Sequence[Path] | None] = {"data": self.data, "text": self.text}
-        by_option |= {"table": [self.table] if self.table else None}
-        by_option |= {"folder": [self.folder] if self.folder else None}
-        files_by_option = {option: files for option, files in by_option.items() if files}
-        if len(files_by_option) > 1:
-            raise RequestError(
-                f"{' and '.join(f'--{option}' for option in files_by_option)}: "
-                "expected only one of these options"
-            )
-        return files_by_option
+        own = [*(self.data or ()), *(self.file or ())]
+        by_option = {"FILE": own, "--text": self.text, "--table": self.table, "--folder": self.folder}
+        given = {option: files for option, files in by_option.items() if files}
+        if len(given) > 1:
+            raise RequestError(f"{' and '.join(given)}: expected only one of these; give all files as FILE")
+        return [*next(iter(given.values()), ())]
 
     def chosen(self, run: "Run") -> "dict[str, Source]":
         """Return the selected data sets by name.
 
         Raises:
-            RequestError: the run's task does not support the data option, or a file does not exist.
+            RequestError: the run's task does not read such files, or a file does not exist.
         """
         from heedful.cli.inputs import names_of
         from heedful.data.lines import find
-        from heedful.runs.evaluate import as_options, chosen_splits
+        from heedful.runs.evaluate import chosen_splits
 
-        files_by_option = self.files()
-        for option, files in files_by_option.items():
-            if option not in run.task.info.data_forms:
-                task, supported = run.recipe.task.kind, as_options(run.task.info.data_forms)
-                raise RequestError(f"--{option}: not supported for task {task}; use {supported}")
-            if option in ("data", "table"):  # the others may be folders
-                for file in files:
-                    find(str(file), Path())
-        if self.column and not self.table:
-            raise RequestError("--column: requires a table; add --table FILE")
+        files = self.files()
+        for file in files:
+            if not file.is_dir():
+                find(str(file), Path())
+        if self.column and not files:
+            raise RequestError("--column: names the columns of a file; add FILE")
         names = names_of(self.column or (), run.task.columns.names)
-        return chosen_splits(run, self.split, next(iter(files_by_option.values()), None), names)
+        return chosen_splits(run, self.split, files, names)
 
 
 @dataclass(frozen=True)
@@ -269,7 +260,9 @@ def evaluate(
     from heedful.runs.evaluate import with_evaluation
     from heedful.runs.run import load
 
-    sources.files()  # refuse several data options before the run is loaded
+    files = sources.files()  # refuse several data options before the run is loaded
+    if extent.output is not None:
+        check_not_input(extent.output, files, "--output")
     alignment_options.check(decoding, extent)
     show = extent.scores_printer(as_json=as_json)
     loaded_run = load(run, device=device)

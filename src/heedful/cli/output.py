@@ -59,19 +59,31 @@ def _escape_for_terminal(text: str) -> str:
     return "".join(part if n % 2 else escaped(part) for n, part in enumerate(_CELL.split(text)))
 
 
-def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
+def check_out(out: Path | None, suffixes: Sequence[str], inputs: Sequence[str] = ()) -> None:
     """Check the file name given by ``--out`` before any work.
 
     Raises:
-        RequestError: it has none of the suffixes, or its folder does not exist.
+        RequestError: it has none of the suffixes, its folder does not exist, or it is one of the inputs.
     """
     if out is None:
         return
+    check_not_input(out, inputs)
     if out.suffix.lower() not in suffixes:
         expected = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise RequestError(f"--out {out}: file name must end in {expected}")
     if not out.parent.is_dir():
         raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
+
+
+def check_not_input(out: Path, inputs: Iterable[str | Path], option: str = "--out") -> None:
+    """Check that an output does not replace an input.
+
+    Raises:
+        RequestError: it is the file of an input.
+    """
+    for file in inputs:
+        if out.is_file() and Path(file).is_file() and out.samefile(file):
+            raise RequestError(f"{option} {out}: is an input, which it would replace; choose another file")
 
 
 def terminal_width() -> int:

@@ -15,7 +15,7 @@ from heedful.cli import options
 from heedful.cli.inputs import Source, in_blocks, names_of, text_of
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
 from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
-from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
+from heedful.cli.output import check_not_input, check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.files import has_suffix
@@ -54,6 +54,9 @@ class Inputs:
             show_default=False,
         ),
     ] = None
+    data: Annotated[
+        list[str] | None, typer.Option("--data", metavar="FILE", help="The same as FILE; may be repeated.")
+    ] = None
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Read and write JSON lines; default for .jsonl files.")
     ] = False
@@ -69,7 +72,7 @@ class Inputs:
     @property
     def files(self) -> list[str]:
         """The files; - if none is given."""
-        return self.file or ["-"]
+        return [*(self.data or ()), *(self.file or ())] or ["-"]
 
     @property
     def only_file(self) -> str | None:
@@ -314,6 +317,8 @@ def predict(
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
     _check_formats(inputs, task, plain, out)
+    if out is not None:
+        check_not_input(out, inputs.files)
     with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
         source = inputs.source(run, whole=plain.whole)
         from heedful.runs.arguments import streaming

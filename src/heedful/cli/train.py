@@ -11,6 +11,7 @@ from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from heedful.recipes.resolve import RecipeInput
     from heedful.recipes.schema import Recipe
     from heedful.runs.train import Trained
     from heedful.training.loop import TrainingResult
@@ -38,6 +39,19 @@ def train(
         autocompletion=complete_recipe,
     ),
     overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Override keys of the recipe."),
+    data: list[str] = typer.Option(
+        None,
+        "--data",
+        metavar="FILE",
+        help="Train on this file or folder, a tenth of it as validation data; twice for aligned files "
+        "(source, target).",
+    ),
+    column: list[str] = typer.Option(
+        None,
+        "--column",
+        metavar="KEY=NAME",
+        help="Field of a column of the task in the file (text=body), once for each that has another name.",
+    ),
     out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),
     resume: bool = typer.Option(
         False, "--resume", help="Resume from the latest checkpoint; bit-identical on the same CPU."
@@ -58,7 +72,8 @@ def train(
     else:
         folder = out or Path("runs") / Path(recipe).stem
         resumed = folder if resume else None
-        settings = _read(recipe, overrides or [], resumed, reads_data=not (resume or print_recipe))
+        given = _on_files(recipe, data or [], column or [])
+        settings = _read(recipe, given, overrides or [], resumed, reads_data=not (resume or print_recipe))
     if print_recipe:
         from heedful.recipes.yaml import dump_yaml
 
@@ -90,11 +105,32 @@ def _saved(run: Path, overrides: list[str], out: Path | None) -> "Recipe":
     return saved_recipe(RunFolder(run), overrides)
 
 
-def _read(recipe: str, overrides: list[str], resumed: Path | None, *, reads_data: bool) -> "Recipe":
+def _on_files(recipe: str, data: list[str], columns: list[str]) -> "RecipeInput":
+    """Return the recipe with the user's files as training data, if there are any.
+
+    Raises:
+        RequestError: columns are named without data.
+        DataError: a file does not exist, or does not have the columns.
+    """
+    if not data:
+        if columns:
+            raise RequestError("--column: names the columns of a file; add --data FILE")
+        return recipe
+    from heedful.api.given import with_data
+    from heedful.cli.inputs import names_of
+
+    named = dict.fromkeys(text.partition("=")[0] for text in columns)
+    return with_data(recipe, {"train": data}, names_of(columns, tuple(named)))[0]
+
+
+def _read(
+    recipe: str, given: "RecipeInput", overrides: list[str], resumed: Path | None, *, reads_data: bool
+) -> "Recipe":
     """Return the recipe of a file or a shipped one, and check its files if data are read.
 
     Args:
         recipe: path or name.
+        given: the recipe, with the user's files.
         overrides: ``key=value`` each.
         resumed: the run folder that is resumed, if it exists.
         reads_data: whether its data will be read; a run that is resumed may have them all.
@@ -110,11 +146,11 @@ def _read(recipe: str, overrides: list[str], resumed: Path | None, *, reads_data
             f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
         )
     if reads_data:
-        check_before_imports(recipe, overrides)
+        check_before_imports(given, overrides)
     # Imports torch, which takes longer than all checks above.
     from heedful.runs.reading import read_recipe
 
-    return read_recipe(recipe, overrides, log, resumed=RunFolder(resumed) if resumed else None)[0]
+    return read_recipe(given, overrides, log, resumed=RunFolder(resumed) if resumed else None)[0]
 
 
 def report(folder: Path, settings: "TrainingConfig", trained: "Trained", as_json: bool) -> None:

@@ -49,5 +49,5 @@ def other_format(line: str, location: Location) -> str:
         )
     return (
         f'{location}: not JSON lines, which have an object such as {{"text": "…"}} on each line; for CSV, '
-        'use kind: tsv with separator: "," and quotes: true'
+        "use kind: csv"
     )

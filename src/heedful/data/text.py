@@ -200,14 +200,23 @@ class TsvSource(Source):
         header: whether the first line of every file names the fields.
         separator: the single character between fields.
         quotes: whether fields may be in double quotes, as in CSV; otherwise quotes are text.
+
+    With ``kind: csv``, the defaults are those of spreadsheets: a header, commas and quotes.
     """
 
-    kind: Literal["tsv"] = "tsv"
+    kind: Literal["tsv", "csv"] = "tsv"
     paths: Paths
     columns: dict[str, int | str] = Field(min_length=1)
     header: bool = False
     separator: str = Field(default="\t", min_length=1, max_length=1)
     quotes: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_spreadsheets_write(cls, settings: object) -> object:
+        if isinstance(settings, Mapping) and settings.get("kind") == "csv":
+            return {"header": True, "separator": ",", "quotes": True, **settings}
+        return settings
 
     @field_validator("separator", mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
 from heedful.data.file_hints import listed, looks_like_data
+from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.functions import PythonSource
 from heedful.data.hub import READERS, DatasetsSource
 from heedful.data.lines import (
@@ -24,13 +25,23 @@ from heedful.data.lines import (
     Source,
     Stream,
     ValueRefusedError,
+    find,
     lines_or_errors,
     raw_lines,
 )
 from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.sources import BesideSource, ChainSource, list_columns
-from heedful.data.text import SEPARATORS, TEXT, JsonlSource, TsvSource, has_field, record_of
+from heedful.data.text import (
+    SEPARATORS,
+    TEXT,
+    FilesSource,
+    JsonlSource,
+    TextSource,
+    TsvSource,
+    has_field,
+    record_of,
+)
 from heedful.errors import DataError, nearest
 from heedful.files import has_suffix
 from heedful.typing import JsonObject
@@ -45,6 +56,9 @@ UserTable = TsvSource | JsonlSource | ConllSource | SquadSource | DatasetsSource
 
 Form: TypeAlias = Literal["lines", "table", "jsonl", "parquet", "conll", "squad", "datasets", "idx"]
 """Format of a file; ``lines``: plain text, or a table that only its header or the run's data can tell."""
+
+FOLDERS = (FolderSource, CaptionedFolderSource, SegmentedFolderSource)
+"""The sources that read a folder of images."""
 
 SPREADSHEET_SEPARATORS = (",", ";")
 """Separators of tables with quotes, as spreadsheets write them."""
@@ -153,8 +167,9 @@ def _first_lines(file: File) -> list[str]:
 
 def looks_like_conll(lines: Sequence[str]) -> bool:
     """Whether lines have one word each: always as many fields, and blank lines between sentences."""
-    records = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
-    return len({len(record) for record in records}) == 1 and len(records[0]) > 1 and len(records) < len(lines)
+    words = [line.strip(" ") for line in lines if line.strip()]
+    lengths = {len(word.split("\t" if "\t" in word else " ")) for word in words}
+    return len(lengths) == 1 and min(lengths) > 1 and len(words) < len(lines)
 
 
 def _is_object(lines: Sequence[str]) -> bool:
@@ -164,15 +179,46 @@ def _is_object(lines: Sequence[str]) -> bool:
 
 def _is_table(file: File, first: Sequence[str], wanted: Wanted, likes: Sequence[Source]) -> bool:
     """Whether a file of another name is a table: its header names the columns, or it is like the run's."""
-    header = _with_header(file.path, wanted, likes)
-    if header is not None and len(_longest_header(file.path)) > 1:
-        return True
+    with suppress(DataError):  # of a file whose first line cannot be read
+        if _with_header(file.path, wanted, likes) is not None and len(_longest_header(file.path)) > 1:
+            return True
     lines = [line for line in first if line.strip()]
     tables = (like for like in likes if isinstance(like, TsvSource) and len(like.columns) > 1)
     return bool(lines) and any(all(map(table.fits, lines)) for table in tables)
 
 
 # Sources of records -----------------------------------------------------------------------------------------
+
+
+def user_source(
+    paths: Sequence[Path], columns: Sequence[str], like: Source | None, names: Mapping[str, str]
+) -> Source:
+    """Return the source for a user's files or folder, for a training with a recipe that reads other data.
+
+    Args:
+        paths: a folder, a file of records, or the aligned files of all columns in the order of the columns.
+        columns: the columns.
+        like: the source of the recipe's training data.
+        names: as of `user_table`.
+
+    Raises:
+        HeaderError: as `user_table`.
+        DataError: there is no such file, or the recipe cannot read such data.
+    """
+    stored = [str(path.resolve()) for path in paths]
+    if isinstance(like, TextSource) and not names:
+        return like.model_copy(update={"paths": stored, "skip": 0, "limit": None})
+    if len(paths) == 1 and paths[0].is_dir():
+        if not isinstance(like, FOLDERS):
+            raise DataError(f"{paths[0]}: is a folder, and the recipe reads files")
+        return like.model_copy(update={"path": stored[0], "skip": 0, "limit": None})
+    files = [find(str(path), Path()) for path in paths]
+    if len(files) == 1:
+        return user_table(files[0].path, columns, like, names)
+    if not isinstance(like, FilesSource) or len(files) != len(like.columns):
+        aligned = f" or {len(like.columns)} aligned files" if isinstance(like, FilesSource) else ""
+        raise DataError(f"{', '.join(map(str, paths))}: expected one file{aligned}, got {len(files)} files")
+    return FilesSource(columns=dict(zip(like.columns, stored, strict=True)))
 
 
 def user_table(

@@ -1,6 +1,7 @@
 """Merge a recipe with its base recipes, presets and overrides into one tree."""
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from heedful.artifacts.run_folder import other_runs
 from heedful.data.encodings import conversion_hint
 from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
-from heedful.files import is_unicode
+from heedful.files import has_suffix, is_unicode
 from heedful.recipes import trees
+from heedful.recipes.override_paths import with_paths_of_overrides
 from heedful.recipes.sizes import (
     SIZES,
     SizeEntry,
@@ -41,6 +43,9 @@ from heedful.typing import JsonMapping
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of recipes, in upper or lower case."""
+
+DATA_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".xlsx", ".conll", ".conllu")
+"""Suffixes of data, which are not recipes."""
 
 RecipeInput: TypeAlias = str | Path | Tree
 """A recipe: the path of a YAML file, the name of a shipped one, or its settings."""
@@ -67,6 +72,11 @@ def parse_override(text: str, next_text: str = "", source: str = COMMAND_LINE) -
         raise RequestError(f"{source}: {text!r}: expected UTF-8")
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
+    if not equals and os.path.exists(text):
+        raise RequestError(
+            f"{source}: {text!r}: expected KEY=VALUE, got the name of a file; to train on it, write "
+            f"--data {shlex.quote(text)}"
+        )
     if not equals:
         key, _, value = text.partition(":")
         value = value.strip() or (next_text if "=" not in next_text else "") or "VALUE"
@@ -176,7 +186,7 @@ def resolve(
             tree = with_entry(tree, layer, size)
         check_indices(tree)
         tree = with_preset(tree, presets)
-    return tree
+    return with_paths_of_overrides(tree, folder_of(recipe))
 
 
 def sizes_of(recipe: RecipeInput, overrides: Overrides = ()) -> list[SizeEntry]:
@@ -201,7 +211,7 @@ def resolve_without_presets(recipe: RecipeInput, overrides: Overrides = ()) -> T
     """
     tree = without_sizes(reduce(merge, (*_layers(recipe), overrides_tree(overrides))))
     check_indices(tree)
-    return tree
+    return with_paths_of_overrides(tree, folder_of(recipe))
 
 
 def is_recipe_file(name: str) -> bool:
@@ -314,6 +324,12 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
         raise RequestError(
             f"{path}: is a folder, not a recipe; give a .yaml file, or the name of a shipped recipe "
             "('heedful recipes' lists them)"
+        )
+    if path.is_file() and has_suffix(path.name, *DATA_SUFFIXES):
+        raise RequestError(
+            f"{path}: is data, not a recipe; train a recipe on it, for labels of texts for example: "
+            f"heedful train my-own-labels --data {shlex.quote(name)} --column text=NAME --column label=NAME "
+            "(in Python, the arguments data and columns of heedful.train)"
         )
     if path.is_file() and not is_path:
         of_json = "JSON is valid YAML: " if path.suffix.lower() == ".json" else ""

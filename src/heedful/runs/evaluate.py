@@ -15,24 +15,11 @@ from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
-from heedful.tasks.task_info import OwnData
 
 _VALIDATION = {"dev", "development", "val", "validation"}
 """Other names of the validation data."""
 
 AS_THE_RECIPE_SAYS = EvaluationOptions()
-
-_GIVEN: dict[OwnData, str] = {
-    "data": "--data SOURCE TARGET",
-    "text": "--text FILE",
-    "table": "--table FILE",
-    "folder": "--folder FOLDER",
-}
-
-
-def as_options(forms: Sequence[OwnData]) -> str:
-    """Return the options of the command for data in these forms."""
-    return " or ".join(_GIVEN[form] for form in forms)
 
 
 def chosen_splits(
@@ -57,8 +44,7 @@ def chosen_splits(
         return {" + ".join(path.resolve().name for path in named_files): source}
     if run.folder.card.is_file() and "imported" in run.folder.read_card():
         raise RequestError(
-            "an imported run has no data sets; "
-            f"{as_options(run.task.info.data_forms)} evaluates it on your data (in Python, data=…)"
+            "an imported run has no data sets; give FILE to evaluate it on your data (in Python, data=…)"
         )
     data = run.recipe.data.sets
     splits = {**data.test, "valid": data.valid, "train": data.train}
@@ -66,7 +52,7 @@ def chosen_splits(
         if not data.test:
             raise RequestError(
                 'the recipe has no test set; give split="valid" or data=… (of the command: --split valid, or '
-                f"{as_options(run.task.info.data_forms)})"
+                "FILE)"
             )
         return dict(data.test)
     if split not in splits:
@@ -83,7 +69,7 @@ def _named_table(run: Run, files: Sequence[Path], names: Mapping[str, str]) -> S
         RequestError: it is not a table, or the task has no such column.
     """
     columns, task = run.task.columns, run.recipe.task.kind
-    if len(files) > 1 or files[0].is_dir() or "table" not in run.task.info.data_forms:
+    if len(files) > 1 or files[0].is_dir():
         raise RequestError(f"columns: the task {task} reads these files without names of columns")
     if unknown := [name for name in names if name not in columns.names]:
         raise RequestError(

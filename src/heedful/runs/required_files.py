@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from heedful.data.sources import SourceConfig, open_source
 from heedful.data.splitting import DataSets, DataSource, training_source
 from heedful.errors import RequestError
-from heedful.recipes.resolve import resolve_without_presets, root_of
+from heedful.recipes.resolve import RecipeInput, resolve_without_presets, root_of
 from heedful.recipes.trees import Tree
 
 NOT_FILES = {"built-in", "datasets", "memory"}
@@ -45,7 +45,7 @@ def find_sources(sources: Mapping[str, DataSource], root: Path) -> None:
                 open_source(source, root)
 
 
-def check_before_imports(recipe: str, overrides: Sequence[str]) -> None:
+def check_before_imports(recipe: RecipeInput, overrides: Sequence[str]) -> None:
     """Check what can be checked of a recipe without its schema: that it can be read, and that its data exist.
 
     Sources that are not valid are left to the validation of the whole recipe.

@@ -84,7 +84,6 @@ class Classification(WholeTextTask):
     info = TaskInfo(
         unit="examples",
         evaluation_verb="labelling",
-        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
         options=("n_best",),
     )

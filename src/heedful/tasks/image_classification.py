@@ -108,7 +108,6 @@ class ImageClassification(ImageTask):
     info = TaskInfo(
         unit="examples",
         evaluation_verb="labelling",
-        data_forms=("folder", "table"),
         memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
         options=("n_best",),
         fitting_message="measuring the images",

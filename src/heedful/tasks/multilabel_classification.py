@@ -161,7 +161,6 @@ class MultilabelClassification(Classification):
     info = TaskInfo(
         unit="examples",
         evaluation_verb="labelling",
-        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
     )
 

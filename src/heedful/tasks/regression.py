@@ -133,7 +133,6 @@ class Regression(WholeTextTask):
     info = TaskInfo(
         unit="examples",
         evaluation_verb="estimating",
-        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
         predicts_numbers=True,
     )

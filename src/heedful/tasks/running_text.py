@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from heedful.data.lines import File
 from heedful.data.report import ColumnCounts, DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
+from heedful.data.user_files import UserTable, Wanted, form_of, user_table
 from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader, Task
@@ -80,9 +82,17 @@ class RunningTextTask(Task):
         """Return whether the ids that a report counts decode to the very text that they encode."""
         return self.processor.text.is_lossless_without_unknown and not report.columns[TEXT].unknown
 
-    def source_from(self, files: Sequence[Path]) -> TextSource:
-        """Return a source of text files, each a document."""
-        return TextSource(paths=[str(path.resolve()) for path in files])
+    def source_from(self, files: Sequence[Path]) -> TextSource | UserTable:
+        """Return a source of text files, with documents like those of the training; or a file of records."""
+        like = self.recipe.data.train
+        if len(files) == 1 and files[0].is_file():
+            form = form_of(File(files[0], str(files[0])), Wanted((TEXT,), like=like))
+            if form != "lines":
+                return user_table(files[0], (TEXT,), like)
+        paths = [str(path.resolve()) for path in files]
+        if isinstance(like, TextSource):
+            return like.model_copy(update={"paths": paths, "skip": 0, "limit": None})
+        return TextSource(paths=paths)
 
     def stream(self, split: str, rows: Iterable[LocatedRow[Row]]) -> tuple[NDArray[np.int64], DataReport]:
         """Return the ids of a data set to score, documents end to end, and their report.

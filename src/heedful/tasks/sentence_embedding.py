@@ -233,7 +233,6 @@ class SentenceEmbedding(TextTask):
     info = TaskInfo(
         unit="pairs",
         evaluation_verb="embedding",
-        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
         predicts_numbers=True,
     )

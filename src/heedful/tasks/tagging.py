@@ -211,7 +211,6 @@ class Tagging(TextTask):
     info = TaskInfo(
         unit="words",
         evaluation_verb="tagging",
-        data_forms=("table",),
         memory_advice="lower model.max_length (language models: model.context)",
     )
     target_column = TAGS

@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from heedful.tasks.prediction import TaskInput
 from heedful.typing import JsonMapping
-
-OwnData = Literal["data", "text", "table", "folder"]
-"""A form of a user's own data set: two aligned files, text, a table, a folder of images."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +14,6 @@ class TaskInfo:
     Args:
         unit: plural noun for what a data set contains: "sentences".
         evaluation_verb: verb for progress messages of an evaluation: "translating".
-        data_forms: forms in which a user's own data set can be evaluated.
         memory_advice: if memory runs out, how to get shorter sequences.
         options: names of the fields of `PredictOptions` that the task supports.
         predicts_numbers: whether predictions are numbers, which have no probability.
@@ -32,7 +27,6 @@ class TaskInfo:
 
     unit: str
     evaluation_verb: str
-    data_forms: tuple[OwnData, ...]
     memory_advice: str
     options: tuple[str, ...] = ()
     predicts_numbers: bool = False

@@ -299,8 +299,7 @@ class TextTask(Task):
         """
         if len(files) != 1:
             raise RequestError(
-                f"expected one table (--table FILE; in Python, data=FILE) to evaluate task "
-                f"{self.recipe.task.kind}, got {len(files)} files"
+                f"expected one file to evaluate task {self.recipe.task.kind}, got {len(files)} files"
             )
         return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 

@@ -296,7 +296,6 @@ class Translation(Seq2SeqTask):
     info = TaskInfo(
         unit="sentences",
         evaluation_verb="translating",
-        data_forms=("data", "table"),
         memory_advice="set or lower data.filter.max_length",
         generates=True,
         unlimited_length=True,

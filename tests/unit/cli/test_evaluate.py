@@ -1,7 +1,6 @@
 """The choices of ``evaluate`` match the library; what it writes to which stream."""
 
 import json
-from dataclasses import fields
 from typing import get_args, get_type_hints
 
 import pytest
@@ -12,9 +11,6 @@ from heedful.cli.main import app
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
-from heedful.runs.evaluate import as_options
-from heedful.tasks.registry import TASKS
-from heedful.tasks.task_info import OwnData
 
 
 def test_links_and_steps_match_the_library():
@@ -24,15 +20,14 @@ def test_links_and_steps_match_the_library():
     assert get_args(DecoderStep) == STEPS
 
 
-def test_every_form_of_own_data_is_an_option_and_has_a_kind():
-    forms = get_args(OwnData)
-    assert set(forms) <= {each.name for each in fields(Sources)}
-    assert set(forms) == {form for task in TASKS.values() for form in task.info.data_forms}
-
-
-@pytest.mark.parametrize("form", get_args(OwnData))
-def test_a_data_option_is_named_as_on_the_command_line(form):
-    assert as_options([form]).split()[0] == f"--{form}"
+def test_files_may_be_given_in_every_way_but_one(tmp_path):
+    files = [tmp_path / "a", tmp_path / "b"]
+    ways = [Sources(file=files), Sources(data=files), Sources(data=files[:1], file=files[1:])]
+    assert [way.files() for way in ways] == [files] * 3
+    for name in ("text", "table", "folder"):
+        assert Sources(**{name: files}).files() == files
+        with pytest.raises(RequestError, match=f"FILE and --{name}: expected only one of these"):
+            Sources(data=files[:1], **{name: files}).files()
 
 
 @pytest.fixture

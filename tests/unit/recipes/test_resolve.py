@@ -1,3 +1,5 @@
+import re
+import shlex
 import subprocess
 import sys
 
@@ -184,6 +186,15 @@ def test_an_unknown_name_gets_the_nearest_and_the_list(write):
 
 
 GIVE = "give a .yaml file, or the name of a shipped recipe ('heedful recipes' lists them)"
+
+
+@pytest.mark.parametrize("name", ["my tickets.csv", "a.JSONL", "a.tsv.gz", "a.conll", "a.parquet"])
+def test_data_are_not_a_recipe(write, monkeypatch, name):
+    monkeypatch.chdir(write(name, "a,b\n").parent)
+    command = f"heedful train my-own-labels --data {shlex.quote(name)} --column text=NAME --column label=NAME"
+    assert command in refusal(name)
+    with pytest.raises(RequestError, match=f"to train on it, write --data {re.escape(shlex.quote(name))}$"):
+        parse_override(name)
 
 
 def test_a_file_with_another_suffix_is_to_be_renamed(write, monkeypatch):

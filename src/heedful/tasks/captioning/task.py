@@ -184,7 +184,6 @@ class Captioning(Seq2SeqTask):
     info = TaskInfo(
         unit="sentences",
         evaluation_verb="captioning",
-        data_forms=("folder", "table"),
         memory_advice="set or lower data.filter.max_length",
         generates=True,
         unlimited_length=True,
@@ -300,8 +299,7 @@ class Captioning(Seq2SeqTask):
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
-                f"expected one table (--table FILE; in Python, data=FILE) or folder to evaluate a captioner, "
-                f"got {len(files)} files"
+                f"expected one table or folder to evaluate a captioner, got {len(files)} files"
             )
         if files[0].is_dir():
             return CaptionedFolderSource(path=str(files[0].resolve()))

@@ -161,7 +161,6 @@ class LanguageModelling(RunningTextTask, TextScoring):
     info = TaskInfo(
         unit="tokens",
         evaluation_verb="reading",
-        data_forms=("text",),
         memory_advice="lower model.context",
         options=("max_new_tokens", "stop", "prefix"),
         windows=True,

@@ -169,7 +169,6 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
     info = TaskInfo(
         unit="tokens",
         evaluation_verb="filling in",
-        data_forms=("text",),
         memory_advice="lower model.max_length",
         options=("n_best", "gap"),
     )

@@ -241,7 +241,6 @@ class QuestionAnswering(TextTask):
     info = TaskInfo(
         unit="questions",
         evaluation_verb="answering",
-        data_forms=("table",),
         memory_advice="lower model.max_length",
         options=("n_best",),
     )

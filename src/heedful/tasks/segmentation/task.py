@@ -115,7 +115,6 @@ class ImageSegmentation(ImageTask):
     info = TaskInfo(
         unit="images",
         evaluation_verb="segmenting",
-        data_forms=("folder", "table"),
         memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
         predicts_images=True,
         fitting_message="measuring the images",

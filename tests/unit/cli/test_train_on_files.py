@@ -1,0 +1,75 @@
+"""From a file to a run in one line: ``heedful train RECIPE --data FILE``, and the verbs on the same file."""
+
+import json
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from heedful.cli.main import app
+from heedful.errors import RequestError
+
+TINY = [
+    "tokenizer.subwords=word",
+    "model.d_model=8",
+    "model.n_layers=1",
+    "model.layer.mixer.n_heads=2",
+    "model.layer.channels.d_ff=8",
+    "training.max_updates=2",
+    "training.tokens_per_update=64",
+    "training.validate_every=1",
+    "training.save_every=2",
+    "training.processes=1",
+]
+LABELS = ["billing", "Größe", "login, again"]
+
+
+def heedful(*arguments, status=0):
+    done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=status == 0)
+    assert done.exit_code == status, (done.stderr, done.exception)
+    return done
+
+
+def csv(n):
+    rows = (f'{i},"Text ""{i}"" of\n{LABELS[i % 3]}","{LABELS[i % 3]}"' for i in range(n))
+    return "\n".join(["id,body,queue", *rows, ""]) + "\n"
+
+
+@pytest.mark.slow
+def test_a_table_is_trained_evaluated_and_predicted_by_the_names_given_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tickets.csv").write_text(csv(60), encoding="utf-8")
+    refused = CliRunner().invoke(app, ["train", "tickets.csv"])
+    assert isinstance(refused.exception, RequestError)
+    # The command in the message, with the names of this file, works.
+    (command,) = re.findall(r"heedful (train .* label=NAME)", str(refused.exception))
+    words = command.replace("text=NAME", "text=body").replace("label=NAME", "label=queue")
+    heedful(*shlex.split(words), *TINY, "--out", "run", "--device", "cpu")
+    scores = json.loads(heedful("evaluate", "run", "tickets.csv", "--json", "--device", "cpu").stdout)
+    assert scores["splits"][0]["scores"][0]["counts"] != {}
+    heedful("predict", "run", "tickets.csv", "--out", "out.jsonl", "--device", "cpu")
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
+    assert [record["id"] for record in records] == [str(number) for number in range(60)]
+    assert {record["queue"] for record in records} == {*LABELS}
+    assert heedful("embed", "run", "--data", "tickets.csv", "--device", "cpu").stdout.count("\n") == 60
+
+
+def test_columns_without_data_and_files_without_an_option_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tickets.csv").write_text(csv(3), encoding="utf-8")
+    for arguments, message in (
+        (
+            ["my-own-labels", "--column", "text=body"],
+            "names the columns of a file; add --data FILE",
+        ),
+        (["my-own-labels", "tickets.csv"], "to train on it, write --data tickets.csv"),
+        (["my-own-labels", "--data", "tickets.csv"], "--column label=NAME --column text=NAME"),
+        (["my-own-labels", "--data", "tickts.csv"], "did you mean 'tickets.csv'"),
+        (
+            ["my-own-files", "--data", "tickets.csv", "--data", "tickets.csv", "--data", "x"],
+            "x: no such file",
+        ),
+    ):
+        with pytest.raises(RequestError, match=re.escape(message)):
+            CliRunner().invoke(app, ["train", *arguments], catch_exceptions=False)
