@@ -88,9 +88,10 @@ def train(
         data: rows that replace the recipe's data sets: ``train``, ``valid`` and any named test sets, each an
             iterable of mappings (a generator is read to its end), a ``DataFrame`` of pandas or polars, a
             ``datasets.Dataset``, or a function that returns an iterable of mappings, which is called for each
-            pass; or the path of a table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) whose columns have
-            names. Without ``valid``, a tenth of ``train`` is used. Values are texts, numbers, lists of texts,
-            and images as paths, arrays, bytes or Pillow images.
+            pass; or the path of a file in the form of the recipe's data, of a table whose columns have names,
+            or of a folder, or the paths of aligned files, ``("train.en", "train.de")``. Without ``valid``,
+            a tenth of ``train`` is used. Values are texts, numbers, lists of texts, and images as paths,
+            arrays, bytes or Pillow images.
         columns: names in the rows of the task's columns, where they differ: ``{"text": "review"}``. If the
             recipe does not name its columns, give all.
         callbacks: functions of an event (`heedful.training.callbacks`: ``Started``, ``Updated``,
