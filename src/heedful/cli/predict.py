@@ -131,7 +131,7 @@ class Inputs:
             RequestError: the run or the file does not support the options.
             DataError: a folder has no images, or the file is in the wrong format.
         """
-        from heedful.data.images import SUFFIXES
+        from heedful.data.image_files import SUFFIXES
 
         file = self.only_file
         reads_images = bool(run.task.columns.images)
@@ -155,7 +155,7 @@ def _image_paths(files: Sequence[str]) -> Iterator[str]:
     Raises:
         DataError: a folder has no images, or one of several files is not an image by its name.
     """
-    from heedful.data.images import SUFFIXES
+    from heedful.data.image_files import SUFFIXES
     from heedful.data.lines import File, files_in
 
     for file in files:

@@ -6,7 +6,8 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from heedful.data.images import IMAGE, MASK, SUFFIXES, LazyImage
+from heedful.data.image_files import SUFFIXES
+from heedful.data.images import IMAGE, MASK, LazyImage
 from heedful.data.lines import File, LocatedRow, Location, Rows, Source, expand, files_in, located_lines
 from heedful.data.text import TsvSource, field_at, record_of, texts_at
 from heedful.errors import DataError, nearest
