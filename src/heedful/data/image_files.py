@@ -1,12 +1,14 @@
 """Open image files of the supported formats, and convert the errors of their readers to messages."""
 
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.data.image_paths import no_such_image
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ Reading a file takes up to 20 bytes of memory for each pixel, 1.25 GiB at the li
 
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 """Brands at the beginning of HEIC files, the usual format of photographs of some telephones."""
+
+N_SUFFIXES = 8
+"""The number of suffixes that a note shows."""
 
 _N_FIRST = 512  # bytes of a file that show what it is
 
@@ -123,9 +128,18 @@ def as_data_errors(name: str) -> Iterator[None]:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(f"{name}: no such file") from None
+        raise DataError(no_such_image(name)) from None
     except UnsupportedImageError as error:
         raise DataError(f"{name}: {error}") from None
     except Exception as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{name}: cannot be read as an image ({reason})") from None
+
+
+def unread_note(paths: Iterable[Path]) -> str:
+    """Return a note on files that are not read as images, by their suffixes; empty if there are none."""
+    suffixes = Counter(path.suffix.lower() for path in paths)
+    shown = ", ".join(f"{n:,} {suffix or 'without suffix'}" for suffix, n in suffixes.most_common(N_SUFFIXES))
+    n_more = len(suffixes) - N_SUFFIXES
+    more = f", and {n_more:,} more suffixes" if n_more > 0 else ""
+    return f"files that are not read as images: {shown}{more}" if suffixes else ""

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from heedful.data.image_files import as_data_errors, open_file, refuse_large
+from heedful.data.image_paths import file_at
 from heedful.data.levels import Extremes, Levels, extremes_of, in_8_bits, is_deep
 from heedful.data.lines import LocatedRow, Location, Row
 from heedful.errors import DataError, type_name
@@ -75,7 +76,7 @@ class LazyImage:
         if isinstance(source, str | Path):
             if not str(source):
                 raise DataError("the path of an image is empty")
-            return cls(Path(source), str(source))
+            return cls(file_at(Path(), str(source)), str(source))
         if isinstance(source, bytes):
             return cls(source, name)
         if not isinstance(source, np.ndarray):
@@ -339,7 +340,7 @@ def _strip_on_white(image: "Image", levels: Levels | None) -> "Image":
 def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
     """Replace the image paths of a row by `LazyImage` objects; an empty path is a missing image.
 
-    A relative path in a table is resolved against the table's folder.
+    A relative path in a table is resolved against the table's folder (`file_at`).
 
     Args:
         row: a row of a source.
@@ -351,7 +352,7 @@ def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> Loc
         return row
     folder = (root / row.location.name).parent
     images = {
-        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.location)
+        column: LazyImage(file_at(folder, path), path) if path else LazyImage.missing(row.location)
         for column, path in paths.items()
     }
     return LocatedRow({**row.row, **images}, row.location)
