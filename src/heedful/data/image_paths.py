@@ -3,10 +3,11 @@
 import re
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
+from typing import Literal
 from unicodedata import normalize
 
 _OF_WINDOWS = re.compile(r"[A-Za-z]:|.*\\")
-_FORMS = ("NFC", "NFD")
+_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 
 
 def file_at(folder: Path, name: str) -> Path:

@@ -18,10 +18,11 @@ def left_out(recipe: Recipe) -> Iterator[str]:
                 continue
             source = source.source
         for part in _each(source):
+            unit = f"{part.group_column or 'row'}s"
             if part.skip:
-                yield f"{key}: skip leaves out the first {part.skip:,} rows of {part.kind}"
+                yield f"{key}: skip leaves out the first {part.skip:,} {unit} of {part.kind}"
             if part.limit is not None:
-                yield f"{key}: limit reads at most {part.limit:,} rows of {part.kind}"
+                yield f"{key}: limit reads at most {part.limit:,} {unit} of {part.kind}"
             if note := unread_note(unread_files(part, recipe.folder)):
                 yield f"{key}: {note}"
 
