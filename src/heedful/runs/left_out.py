@@ -1,10 +1,10 @@
 """Notes on the rows and files that a training leaves out by its settings or by their names."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from heedful.data.folders import unread_files
 from heedful.data.image_files import unread_note
-from heedful.data.lines import Source
 from heedful.data.splitting import TRAIN, PartSource
 from heedful.recipes.schema import Recipe
 from heedful.runs.required_files import sources_of
@@ -27,7 +27,7 @@ def left_out(recipe: Recipe) -> Iterator[str]:
                 yield f"{key}: {note}"
 
 
-def _each(source: Source) -> Iterator[Source]:
+def _each(source: Any) -> Iterator[Any]:
     """Yield a source, and those that it combines."""
     yield source
     for part in getattr(source, "sources", ()):
