@@ -74,11 +74,17 @@ def type_name(value: object) -> str:
     return f"{named} of {len(value)}" if isinstance(value, list | tuple) else named
 
 
-def nearest(name: object, names: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for the closest of ``names``, or an empty string."""
+def nearest(name: object, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return ``" (did you mean 'x'?)"`` for the closest of ``names``, or an empty string.
+
+    Args:
+        name: what was given.
+        names: what was expected.
+        cutoff: the least similarity, from 0 to 1.
+    """
     if not isinstance(name, str):
         return ""
     known = list(names)
     same = [known_name for known_name in known if known_name.casefold() == name.casefold()]
-    close = same or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = same or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -68,7 +68,7 @@ class Miniature:
     @property
     def split(self) -> str:
         """What it can be scored on."""
-        return "test" if self.recipe.data.test else "valid"
+        return "test" if self.recipe.data.sets.test else "valid"
 
     def inputs(self) -> list[dict[str, str]]:
         """What it may be asked: the inputs of some rows, with gaps where they may be filled; and nothing.
@@ -97,7 +97,8 @@ def miniature(name: str, folder: Path) -> Miniature:
 def _parts(recipe: Recipe) -> dict[str, Any]:
     """Every source by its key."""
     tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
-    return {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}
+    valid = {} if recipe.data.valid is None else {"data.valid": recipe.data.valid}
+    return {"data.train": recipe.data.train, **valid, **tests}
 
 
 def _sources(recipe: Recipe) -> list[Any]:
@@ -124,6 +125,8 @@ def overrides(recipe: Recipe) -> Iterator[str]:
         yield "validation.decode=3"
     if hasattr(recipe, "completion"):
         yield "completion.max_new_tokens=5"
+    if recipe.data.split:  # shares that are not empty for few rows
+        yield f"data.split={{{', '.join(f'{name}: 0.3' for name in recipe.data.split)}}}"
     for key, source in _parts(recipe).items():
         if source.skip:
             yield f"{key}.skip=0"
@@ -287,24 +290,23 @@ def _idx(source: Any, folder: Path, rows: Sequence[Row]) -> None:
 
 
 def _folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
-    """A folder for each class, with two images."""
-    for label in ("one", "two"):
-        for number in range(2):
-            _write(folder, f"{source.path}/{label}/{number}.png", _png(number))
+    """A folder for each class, with different images."""
+    for number in range(N_ROWS):
+        _write(folder, f"{source.path}/{('one', 'two')[number % 2]}/{number}.png", _png(number))
 
 
 def _captioned_folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
-    """Images with several captions each, in a table."""
-    names = [f"{number % 5}.png" for number in range(len(rows))]
+    """Images with two captions each, in a table."""
+    names = [f"{number}.png" for number in range(len(rows))]
     for number, name in enumerate(names):
         _write(folder, f"{source.path}/{name}", _png(number))
-    lines = (f"{name}\t{row['text']}\n" for name, row in zip(names, rows, strict=True))
+    lines = (f"{name}\t{row['text']}\n" for name, row in zip(2 * names, [*rows, *rows[::-1]], strict=True))
     _write(folder, f"{source.path}/captions.txt", "".join(lines))
 
 
 def _segmented_folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     """Images, and masks of one class each."""
-    for number in range(6):
+    for number in range(N_ROWS):
         _write(folder, f"{source.path}/images/{number}.png", _png(number))
         _write(folder, f"{source.path}/masks/{number}.png", _png(number % 2 - 50))
 

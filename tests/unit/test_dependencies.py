@@ -39,14 +39,14 @@ def imported(folder):
 @pytest.mark.slow
 def test_what_is_imported_is_a_direct_dependency():
     """Not only what another dependency happens to bring; pydantic fixes the version of its core."""
-    wanted = names([*PROJECT["dependencies"], *EXTRAS["tensorboard"]]) | {"pydantic-core"}
+    wanted = names([*PROJECT["dependencies"], *EXTRAS["tensorboard"], *EXTRAS["heic"]]) | {"pydantic-core"}
     of_module = packages_distributions()
     modules = imported(ROOT / "src" / "heedful")
     assert {"torch", "PIL", "nltk"} <= modules.keys()
     missing = {
         f"{path}: {name}"
         for name, path in modules.items()
-        if not wanted & {canonicalize_name(each) for each in of_module.get(name, [])}
+        if not wanted & {canonicalize_name(each) for each in of_module.get(name, [name])}
     }
     assert missing == set()
 

@@ -163,7 +163,7 @@ class Inputs:
 
 def is_image(file: str) -> bool:
     """Whether a file is an image by its name."""
-    from heedful.data.images import SUFFIXES
+    from heedful.data.image_files import SUFFIXES
 
     return file.lower().endswith(SUFFIXES)
 
@@ -174,16 +174,18 @@ def _image_paths(files: Sequence[str]) -> Iterator[str]:
     Raises:
         DataError: a folder has no images, or one of several files is not an image by its name.
     """
-    from heedful.data.images import SUFFIXES
+    from heedful.data.image_files import SUFFIXES, unread_note
     from heedful.data.lines import File, files_in
 
     for file in files:
         if os.path.isdir(file):
-            images = [found.name for found in files_in(File(Path(file), file))]
-            if not (images := [name for name in images if name.lower().endswith(SUFFIXES)]):
+            found = [found.name for found in files_in(File(Path(file), file))]
+            if not (images := [name for name in found if name.lower().endswith(SUFFIXES)]):
                 raise DataError(
                     f"{file}: no images in this folder; expected files named {', '.join(SUFFIXES)}"
                 )
+            if note := unread_note(Path(name) for name in sorted({*found} - {*images})):
+                log(f"{file}: {note}")
             yield from images
         elif file.lower().endswith(SUFFIXES):
             yield file

@@ -1,13 +1,26 @@
 """Folders of images: with one subfolder for each class, with captions, or with masks."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from heedful.data.images import IMAGE, MASK, SUFFIXES, LazyImage
-from heedful.data.lines import File, LocatedRow, Location, Rows, Source, expand, files_in, located_lines
+from heedful.data.file_hints import listed
+from heedful.data.image_files import SUFFIXES
+from heedful.data.image_paths import file_at, without_form
+from heedful.data.images import IMAGE, MASK, LazyImage
+from heedful.data.lines import (
+    File,
+    LocatedRow,
+    Location,
+    Rows,
+    Source,
+    expand,
+    files_in,
+    is_hidden,
+    located_lines,
+)
 from heedful.data.text import TsvSource, field_at, record_of, texts_at
 from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
@@ -44,6 +57,11 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
+def _stem(path: Path) -> Path:
+    """Return a path without its suffix, to compare names in any Unicode form."""
+    return without_form(path.with_suffix(""))
+
+
 class FolderSource(Source):
     """Every file in a class's folder and its subfolders is an image of that class.
 
@@ -69,7 +87,7 @@ class FolderSource(Source):
 
 
 def _classes(folder: File) -> dict[str, list[File]]:
-    entries = sorted(path for path in folder.path.iterdir() if not path.name.startswith("."))
+    entries = sorted(path for path in folder.path.iterdir() if not is_hidden(path.name))
     folders = [File(path, str(Path(folder.name) / path.name)) for path in entries if path.is_dir()]
     classes = {subfolder.path.name: files_in(subfolder) for subfolder in folders}
     if not classes:
@@ -77,11 +95,52 @@ def _classes(folder: File) -> dict[str, list[File]]:
     for path in entries:
         if path.is_file() and _is_image(path):
             raise DataError(f"{path}: image outside the class folders; move it into one, or elsewhere")
+    _require_classes(folder, classes)
     if invalid := [label for label in classes if not is_unicode(label)]:
         raise DataError(f"{folder.path / invalid[0]}: the class name is not UTF-8; rename the folder")
     if empty := [label for label, files in classes.items() if not files]:
         raise DataError(f"{folder.path / empty[0]}: the class has no images; add some, or remove the folder")
     return classes
+
+
+SETS = {"train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval"}
+"""Usual names of folders of data sets, each with the folders of all classes."""
+
+
+def _require_classes(folder: File, classes: Mapping[str, list[File]]) -> None:
+    """Check that the subfolders of a folder are classes, not data sets or a single folder around them.
+
+    Raises:
+        DataError: they are not; the message has the paths that are.
+    """
+    names = [*classes]
+    if len(names) == 1:
+        path = Path(names[0])
+        while len(below := _only_folders(folder.path / path)) == 1:
+            path /= below[0]
+        if below:
+            raise DataError(
+                f"{folder.path}: expected one subfolder for each class, got only {names[0]}, with "
+                f"{listed(below)} in it; set path: {Path(folder.name) / path}"
+            )
+    elif {name.lower() for name in names} <= SETS and all(
+        _only_folders(folder.path / name) for name in names
+    ):
+        paths = " and ".join(f"path: {Path(folder.name) / name}" for name in names)
+        raise DataError(
+            f"{folder.path}: the subfolders {', '.join(names)} are data sets, not classes; give data.train, "
+            f"data.valid and data.test a source each: {paths}"
+        )
+
+
+def _only_folders(path: Path) -> list[str]:
+    """Return the subfolders of a folder; none if it also has images."""
+    has_images = any(entry.is_file() and _is_image(entry) for entry in path.iterdir())
+    return [] if has_images else _subfolders(path)
+
+
+def _subfolders(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry.name))
 
 
 class CaptionedFolderSource(Source):
@@ -128,9 +187,8 @@ def _caption_rows(captions: Iterator[Caption], images: list[Path], folder: File)
     for caption in captions:
         if not caption.file:
             raise DataError(f"{caption.location}: the image name is empty")
-        captions_by_file.setdefault(os.path.relpath(folder.path / caption.file, folder.path), []).append(
-            caption
-        )
+        file = os.path.relpath(file_at(folder.path, caption.file), folder.path)
+        captions_by_file.setdefault(file, []).append(caption)
     for file in sorted(captions_by_file, key=Path):
         name = str(Path(folder.name) / file)
         image = LazyImage(folder.path / file, name)
@@ -145,7 +203,7 @@ def _captions(files: list[File], images: list[Path], folder: File) -> Iterator[C
         if folder.path / table in by_path:
             return reader(by_path[folder.path / table])
     text_files = [file for file in files if file.path.suffix.lower() == TEXT_SUFFIX]
-    if {file.path.with_suffix("") for file in text_files} & {path.with_suffix("") for path in images}:
+    if {_stem(file.path) for file in text_files} & {*map(_stem, images)}:
         return _text_file_captions(text_files, images, folder)
     nested = next((path for path in by_path if path.name in (METADATA, TABLE)), None)
     hint = "" if nested is None else f"; found {nested}: did you mean its folder?"
@@ -196,9 +254,9 @@ def _text_file_captions(text_files: list[File], images: list[Path], folder: File
     """Read captions from text files; one without an image is reported as a missing image."""
     by_stem: dict[Path, list[Path]] = {}
     for path in images:
-        by_stem.setdefault(path.with_suffix(""), []).append(path)
+        by_stem.setdefault(_stem(path), []).append(path)
     for file in text_files:
-        stem = file.path.with_suffix("")
+        stem = _stem(file.path)
         captions = list(located_lines(file)) if file.path.stat().st_size else []
         for image in by_stem.get(stem, [stem]):
             for location, text in captions:
@@ -243,16 +301,41 @@ def _by_stem(folder: File, part: str) -> dict[Path, File]:
     """Return the images in a subfolder by their paths in it, without suffix."""
     subfolder = File(folder.path / part, str(Path(folder.name) / part))
     if not subfolder.path.is_dir():
+        nested = [name for name in _subfolders(folder.path) if (folder.path / name / part).is_dir()]
+        hint = f"; set path: {Path(folder.name) / nested[0]}" if len(nested) == 1 else ""
         raise DataError(
             f"{folder.path}: has no subfolder {part}; expected the subfolders {IMAGES} and {MASKS}, whose "
-            "files have equal names"
+            f"files have equal names{hint}"
         )
     files: dict[Path, File] = {}
     for file in files_in(subfolder):
         if _is_image(file.path):
-            other = files.setdefault(file.path.relative_to(subfolder.path).with_suffix(""), file)
+            other = files.setdefault(_stem(file.path.relative_to(subfolder.path)), file)
             if other is not file:
                 raise DataError(f"{file.path}: has the same name as {other.path.name}; rename one of them")
     if not files:
         raise DataError(f"{subfolder.path}: has no images; add some")
     return files
+
+
+def unread_files(source: object, root: Path) -> list[Path]:
+    """Return the files in a folder of images that are not read.
+
+    In class folders every file is read, and an error if it is not an image.
+    """
+    if isinstance(source, CaptionedFolderSource):
+        folder = _find(source.path, root)
+        files = [file.path for file in files_in(folder)]
+        stems = {_stem(path) for path in files if _is_image(path)}
+        tables = {folder.path / METADATA, folder.path / TABLE}
+        others = [
+            path
+            for path in files
+            if path not in tables and not (path.suffix.lower() == TEXT_SUFFIX and _stem(path) in stems)
+        ]
+    elif isinstance(source, SegmentedFolderSource):
+        folder = _find(source.path, root)
+        others = [file.path for part in (IMAGES, MASKS) for file in files_in(File(folder.path / part, part))]
+    else:
+        return []
+    return [path for path in others if not _is_image(path)]

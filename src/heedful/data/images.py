@@ -1,20 +1,22 @@
 """Images in rows, and their pixels as model inputs.
 
 A `LazyImage` is opened only when its pixels are read, so rows with images are as small as rows of text. Files
-may have any of the `FORMATS`, whatever their names, and at most `MAX_PIXELS`. Only `_open_file` opens them.
+may have any supported format, whatever their names; only `heedful.data.image_files.open_file` opens them.
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 from jaxtyping import UInt8
 
+from heedful.data.image_files import as_data_errors, open_file, refuse_large
+from heedful.data.image_paths import file_at
+from heedful.data.levels import Extremes, Levels, extremes_of, in_8_bits, is_deep
 from heedful.data.lines import LocatedRow, Location, Row
 from heedful.errors import DataError, type_name
 from heedful.files import require_end
@@ -28,22 +30,24 @@ IMAGE, MASK = "image", "mask"
 UNSCORED = 255
 """The class index of pixels that are neither learned nor scored, as in PASCAL VOC."""
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
-"""Suffixes of image files in folders; a file that is named explicitly may have any name."""
-
-FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
-"""Supported formats. Pillow supports more, but starts other programs for some of them."""
-
-MAX_PIXELS = 2**26
-"""Maximum number of pixels of a file (8,192 x 8,192), checked before decoding.
-
-Reading a file takes up to 20 bytes of memory for each pixel, 1.25 GiB at the limit.
-"""
-
 MODES = {1: "L", 3: "RGB"}
 """Pillow's mode by number of channels: grey, and RGB."""
 
 _STRIP = 2**20  # number of pixels whose transparency is processed at once
+
+
+class ImageFacts(NamedTuple):
+    """What is particular about an image.
+
+    Args:
+        n_frames: the number of frames or pages, of which the first is read.
+        has_deep_colours: whether it has colours of 16 bits, of which the highest 8 are read.
+        extremes: of the levels of an image in grey with more than 8 bits.
+    """
+
+    n_frames: int = 1
+    has_deep_colours: bool = False
+    extremes: Extremes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +56,11 @@ class LazyImage:
 
     Args:
         content: the path of its file, the bytes of a file, or its pixels: ``[H, W]``, or ``[H, W, C]`` with
-            one or three channels, from 0 (black) to 255.
+            one or three channels, from 0 (black) to 255; ``[H, W]`` may have more than 8 bits (`Levels`).
         name: its name in messages.
     """
 
-    content: Path | bytes | UInt8[np.ndarray, "..."]
+    content: Path | bytes | np.ndarray
     name: str
 
     @classmethod
@@ -72,21 +76,26 @@ class LazyImage:
         if isinstance(source, str | Path):
             if not str(source):
                 raise DataError("the path of an image is empty")
-            return cls(Path(source), str(source))
+            return cls(file_at(Path(), str(source)), str(source))
         if isinstance(source, bytes):
             return cls(source, name)
         if not isinstance(source, np.ndarray):
-            from PIL import Image, ImageOps
+            from PIL import Image
 
             if not isinstance(source, Image.Image):
                 raise DataError(f"{name}: expected a path, an array or an image, got {type_name(source)}")
-            with _as_data_errors(name):
-                _refuse_large(source)
-                source = np.asarray(_on_white(ImageOps.exif_transpose(source), "RGB"))
+            with as_data_errors(name):
+                refuse_large(source)
+                source = _upright(source)
+                if is_deep(source):
+                    levels = np.asarray(source)
+                    return cls(levels.astype(levels.dtype.newbyteorder("=")), name)
+                source = np.asarray(_on_white(source, "RGB"))
         if source.dtype != np.uint8 or source.ndim not in {2, 3} or source.shape[2:] not in {(), (1,), (3,)}:
             raise DataError(
                 f"{name}: an image array must be uint8 of shape [H, W] or [H, W, 3], got {source.dtype} of "
-                f"shape {source.shape}"
+                f"shape {source.shape}; pixels [H, W] of 16 or 32 bits are given as an image: "
+                "PIL.Image.fromarray(array)"
             )
         return cls(source, name)
 
@@ -95,7 +104,7 @@ class LazyImage:
         """Return a placeholder for an image that is missing from a row; reading it fails."""
         return cls(b"", str(location))
 
-    def pixels(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"]:
+    def pixels(self, size: int, channels: int, levels: Levels | None = None) -> UInt8[np.ndarray, "C H W"]:
         """Return the image as model input, ``[channels, size, size]``, 0 to 255.
 
         The EXIF orientation is applied, transparent pixels are blended with white, the image is converted to
@@ -105,6 +114,7 @@ class LazyImage:
         Args:
             size: the number of pixels along each side.
             channels: 1 for grey (0.299 red + 0.587 green + 0.114 blue), 3 for RGB.
+            levels: black and white in images with more than 8 bits, of the training data.
 
         Raises:
             DataError: if it cannot be read, or has more than `MAX_PIXELS` pixels; the message names it.
@@ -112,14 +122,13 @@ class LazyImage:
         from PIL import Image, ImageOps
 
         content = self.content
-        if isinstance(content, np.ndarray) and content.shape[:2] == (size, size):
+        if _has_8_bits(content) and content.shape[:2] == (size, size):
             planes = content[None] if content.ndim == 2 else content.transpose(2, 0, 1)
             if len(planes) == channels:  # nothing to convert
                 return planes
         with self._opened() as image:
-            ImageOps.exif_transpose(image, in_place=True)
-            bilinear = Image.Resampling.BILINEAR
-            fitted = ImageOps.fit(_on_white(image, MODES[channels]), (size, size), bilinear)
+            whole = _on_white(_upright(image), MODES[channels], levels)
+            fitted = ImageOps.fit(whole, (size, size), Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(fitted).reshape(size, size, channels).transpose(2, 0, 1))
 
     def numbers(self, size: int | None = None) -> UInt8[np.ndarray, "H W"]:
@@ -134,17 +143,38 @@ class LazyImage:
         from PIL import Image, ImageOps
 
         with self._opened() as image:
-            if image.format == "JPEG":
-                raise DataError(f"{self.name}: JPEG does not keep the numbers of a mask; save masks as PNG")
-            if image.mode not in {"1", "L", "P"}:
+            if image.format in {"JPEG", "MPO", "HEIF"}:
                 raise DataError(
-                    f"{self.name}: a mask must have one class number for each pixel (8-bit grey or palette), "
-                    f"got mode {image.mode}; convert its colours to numbers"
+                    f"{self.name}: {image.format} does not keep the numbers of a mask; save masks as PNG"
                 )
-            ImageOps.exif_transpose(image, in_place=True)
+            if image.mode not in {"1", "L", "P"} and not image.mode.startswith("I"):
+                raise DataError(
+                    f"{self.name}: a mask must have one class number for each pixel (grey or palette), got "
+                    f"mode {image.mode}; convert its colours to numbers"
+                )
+            image = _upright(image)
+            if is_deep(image):
+                image = self._as_class_numbers(image)
             if size is not None:
                 image = ImageOps.fit(image, (size, size), Image.Resampling.NEAREST)
             return np.array(image, dtype=np.uint8)
+
+    def _as_class_numbers(self, image: "Image") -> "Image":
+        """Return a mask of 16 or 32 bits with 8.
+
+        Raises:
+            DataError: it has a number that is not a class.
+        """
+        from PIL import Image
+
+        numbers = np.asarray(image)
+        for number in (int(numbers.min()), int(numbers.max())):
+            if not 0 <= number <= UNSCORED:
+                raise DataError(
+                    f"{self.name}: the class numbers of a mask must be from 0 to {UNSCORED}, got {number}; "
+                    "renumber the classes"
+                )
+        return Image.fromarray(numbers.astype(np.uint8))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -153,11 +183,19 @@ class LazyImage:
         Raises:
             DataError: if it cannot be read.
         """
-        from PIL import ImageOps
-
         with self._opened() as image:
-            ImageOps.exif_transpose(image, in_place=True)
-            return image.size
+            return _upright(image).size
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether its EXIF orientation exchanges width and height.
+
+        Raises:
+            DataError: if it cannot be read.
+        """
+        with self._opened() as image:
+            stored = image.size
+            return _upright(image).size != stored
 
     @property
     def kind(self) -> str:
@@ -168,8 +206,23 @@ class LazyImage:
         """
         with self._opened() as image:
             (width, height), mode = image.size, image.mode
-        grey = mode in {"1", "L", "LA", "La"} or mode.startswith("I")
+        grey = mode in {"1", "L", "LA", "La", "F"} or mode.startswith("I")
         return f"{width} x {height} pixels in {'grey' if grey else 'colours'}"
+
+    def facts(self) -> ImageFacts:
+        """Return what is particular about an image; pixels are decoded only of those with more than 8 bits.
+
+        Raises:
+            DataError: if it cannot be read.
+        """
+        if _has_8_bits(self.content):
+            return ImageFacts()
+        with self._opened() as image:
+            # Photographs of telephones (MPO) hold previews as further frames.
+            n_frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+            tiles = getattr(image, "tile", ())
+            deep_colours = image.mode.startswith(("RGB", "LA")) and any(";16" in str(t[3]) for t in tiles)
+            return ImageFacts(n_frames, deep_colours, extremes_of(image) if is_deep(image) else None)
 
     def encoded(self) -> bytes:
         """Return bytes that identify the image, for hashes; no bytes if there is no file."""
@@ -202,7 +255,7 @@ class LazyImage:
         from PIL import Image
 
         content = self.content
-        with _as_data_errors(self.name):
+        with as_data_errors(self.name):
             if isinstance(content, np.ndarray):
                 yield Image.fromarray(content[..., 0] if content.shape[2:] == (1,) else content)
                 return
@@ -210,84 +263,74 @@ class LazyImage:
                 require_end(content)
             elif not content:
                 raise DataError(f"{self.name}: the image is missing")
-            with _open_file(content) as image:
+            with open_file(content) as image:
                 yield image
 
 
-def _open_file(content: Path | bytes) -> "Image":
-    """Open an image file, or the bytes of one, without decoding any pixel.
+_ORIENTATION = 0x0112
+"""The EXIF tag of the orientation."""
 
-    Raises:
-        OSError: if it cannot be opened, or is not in one of the `FORMATS`.
-        ValueError: if it has too many pixels.
+
+def _upright(image: "Image") -> "Image":
+    """Decode an image, and apply its EXIF orientation; a broken EXIF block has none.
+
+    Pillow's own function also rewrites the block, and fails if another tag of it is damaged.
     """
-    from PIL import Image
+    from PIL.Image import Transpose
 
-    if isinstance(content, Path) and content.exists() and not content.is_file():
-        raise ValueError("expected a file")
+    image.load()
     try:
-        image = Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, formats=FORMATS)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ValueError(f"more than {MAX_PIXELS:,} pixels; reduce its size") from None
-    _refuse_large(image)
-    return image
+        orientation = image.getexif().get(_ORIENTATION)
+    except Exception:
+        return image
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    return image.transpose(turns[orientation]) if orientation in turns else image
 
 
-def _refuse_large(image: "Image") -> None:
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"{width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; reduce its size")
+def _has_8_bits(content: object) -> TypeGuard[np.ndarray]:
+    """Whether an image is an array of pixels from 0 to 255."""
+    return isinstance(content, np.ndarray) and content.dtype == np.uint8
 
 
-@contextmanager
-def _as_data_errors(name: str) -> Iterator[None]:
-    """Convert all errors of Pillow's readers, which raise many types, to `DataError`.
-
-    Raises:
-        DataError: in place of any other error.
-    """
-    try:
-        yield
-    except DataError:
-        raise
-    except FileNotFoundError:
-        raise DataError(f"{name}: no such file") from None
-    except Exception as error:
-        if type(error).__name__ == "UnidentifiedImageError":
-            formats = ", ".join(FORMATS)
-            raise DataError(f"{name}: not an image of a supported format ({formats})") from None
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{name}: cannot be read as an image ({reason})") from None
-
-
-def _on_white(image: "Image", mode: str) -> "Image":
+def _on_white(image: "Image", mode: str, levels: Levels | None = None) -> "Image":
     """Convert an image to grey ("L") or "RGB", with transparent pixels blended with white.
 
     It works in strips, so that there is only one copy of the whole image.
+
+    Args:
+        image: the image.
+        mode: the mode of the result.
+        levels: see `in_8_bits`.
     """
     from PIL import Image
 
     width, height = image.size
     if 0 in image.size:
         raise ValueError("the image has no pixels")
-    if image.mode in {"I", "F"}:
-        raise ValueError("32-bit pixels are not supported; save it with 8 or 16 bits")
     canvas, rows = Image.new(mode, image.size), max(1, _STRIP // width)
     for top in range(0, height, rows):
         strip = image.crop((0, top, width, min(top + rows, height)))
-        canvas.paste(_strip_on_white(strip).convert(mode), (0, top))
+        canvas.paste(_strip_on_white(strip, levels).convert(mode), (0, top))
     return canvas
 
 
-def _strip_on_white(image: "Image") -> "Image":
+def _strip_on_white(image: "Image", levels: Levels | None) -> "Image":
     """Convert an image to 8 bits without transparency.
 
     Pillow itself would drop the alpha channel, and clip 16-bit values at 255.
     """
     from PIL import Image
 
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if is_deep(image):
+        return in_8_bits(image, levels)
     if not image.has_transparency_data:
         return image
     image = image.convert("RGBA")
@@ -297,7 +340,7 @@ def _strip_on_white(image: "Image") -> "Image":
 def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
     """Replace the image paths of a row by `LazyImage` objects; an empty path is a missing image.
 
-    A relative path in a table is resolved against the table's folder.
+    A relative path in a table is resolved against the table's folder (`file_at`).
 
     Args:
         row: a row of a source.
@@ -309,7 +352,7 @@ def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> Loc
         return row
     folder = (root / row.location.name).parent
     images = {
-        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.location)
+        column: LazyImage(file_at(folder, path), path) if path else LazyImage.missing(row.location)
         for column, path in paths.items()
     }
     return LocatedRow({**row.row, **images}, row.location)

@@ -190,13 +190,22 @@ class Stream(File):
         return False
 
 
+OF_SYSTEMS = {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir"}
+"""Files and folders that operating systems and archives leave in the folders of others, in lower case."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether the name of a file or folder begins with a dot, or is one of `OF_SYSTEMS`."""
+    return name.startswith(".") or name.lower() in OF_SYSTEMS
+
+
 def files_in(folder: File) -> list[File]:
-    """Return the files of a folder and its subfolders sorted by name, hidden ones (``.name``) excluded."""
+    """Return the files of a folder and its subfolders sorted by name, but for hidden ones (`is_hidden`)."""
     paths = [(path, path.relative_to(folder.path)) for path in sorted(folder.path.rglob("*"))]
     return [
         File(path, str(Path(folder.name) / relative))
         for path, relative in paths
-        if path.is_file() and not any(part.startswith(".") for part in relative.parts)
+        if path.is_file() and not any(map(is_hidden, relative.parts))
     ]
 
 

@@ -271,7 +271,7 @@ def _layers(recipe: RecipeInput, shipped: Mapping[str, Traversable] | None = Non
 
 
 def _refuse_empty(tree: Tree, overrides: Tree) -> None:
-    """Refuse ``data.test={}``, which would change nothing, because maps are merged.
+    """Refuse ``training={}``, which would change nothing, because maps are merged.
 
     Raises:
         RequestError: if an override is an empty map and the recipe has entries there.
@@ -280,7 +280,7 @@ def _refuse_empty(tree: Tree, overrides: Tree) -> None:
         current = tree.find(path)
         if current is None or not isinstance(current.value, dict) or not current.value:
             continue
-        if path and item.value == {}:
+        if path and item.value == {} and path not in trees.NAMED:
             key, entries = trees.dotted(path), ", ".join(map(str, current.value))
             raise RequestError(
                 f"{item.mark}: {key}={{}}: has no effect: maps are merged key by key, and the recipe has "

@@ -48,12 +48,12 @@ class DataConfig(Config):
         train: training data.
         valid: validation data; null: a part of the training data, ``split.valid``.
         test: any number of named test sets; ``evaluate`` uses one or all. ``null`` removes one that the base
-            recipe has (``data.test.NAME=null``), or all of them.
+            recipe has (``data.test.NAME=null``); ``{}`` or ``null`` all of them.
         split: shares of the rows of ``train`` that are taken out of it, for ``valid`` and for test sets:
             ``{valid: 0.05, test: 0.05}``; the training reads the rest. A hash of a row's content selects its
             part, so equal rows are in the same part, in any order of the rows; rows with the same image (or,
-            in question answering, the same passage) too. ``null`` removes an entry of the base recipe, or
-            all.
+            in question answering, the same passage) too. ``null`` removes an entry of the base recipe;
+            ``{}`` or ``null`` all.
     """
 
     train: SourceConfig
@@ -74,7 +74,8 @@ class DataConfig(Config):
     def _has_each_set_once(self) -> Self:
         if self.valid is not None and VALID in self.split:
             raise ValueError(
-                "data.valid and data.split.valid are both given; remove one of them (data.valid=null)"
+                "data.valid and data.split.valid are both given; remove one of them (data.valid=null or "
+                "data.split.valid=null)"
             )
         if self.valid is None and VALID not in self.split:
             raise ValueError(

@@ -21,6 +21,10 @@ DEPTH = 5
 """The most sections that lead to a key: ``model.layer.mixer.visible.size``."""
 
 
+MISSPELT = 0.75
+"""The least similarity of a misspelt key. ``repetition_penalty`` is no ``length_penalty``, at 0.69."""
+
+
 class Section(NamedTuple):
     """A section of the schema: its path in the recipe, and its class (None if unknown)."""
 
@@ -101,7 +105,7 @@ def meant_key(key: str, section: Section, root: Section, tree: Tree) -> str:
     if setting := _of_other_toolkits(key, root, tree):
         return f"; {setting}"
     below = _nearest(_keys(section, key, tree.find(section.path)))
-    similar = nearest(key, names)
+    similar = nearest(key, names, MISSPELT)
     elsewhere = None if key == "kind" else _nearest(_keys(root, key, tree))
     if (found := below or (None if similar else elsewhere)) is not None:
         whole = found.inside(section.path) if below else found

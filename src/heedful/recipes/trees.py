@@ -2,8 +2,8 @@
 
 Merging: maps are merged key by key, and anything else replaces the value below. A map that names a ``kind``
 that differs from the map below, or a model that names a ``preset``, replaces that map entirely, so that no
-setting of the old kind remains. Text below a map is its ``kind``, and so is text above a map that has a
-``kind``.
+setting of the old kind remains. An empty map removes all entries that a user names (`NAMED`). Text below a
+map is its ``kind``, and so is text above a map that has a ``kind``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +20,9 @@ COMMAND_LINE = "on the command line"
 IN_PYTHON = "overrides"
 MODEL: Path = ("model",)
 """The section that may name a preset."""
+
+NAMED: tuple[Path, ...] = (("data", "test"), ("data", "split"))
+"""Maps whose keys are names that a user chooses."""
 
 OVERRIDES = (COMMAND_LINE, IN_PYTHON)
 """Sources of overrides, of the command and of a program."""
@@ -122,6 +125,8 @@ def _merge(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:
     if isinstance(override.value, str) and is_section:
         override = Tree({"kind": override}, override.mark)
     if not isinstance(override.value, dict):
+        return override
+    if path in NAMED and not override.value:
         return override
     if isinstance(base.value, list) and _has_indices(override):
         return _merge_items(base, override, path, one_layer=one_layer)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from heedful.data.image_paths import no_such_image
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, expand
 from heedful.data.splitting import TRAIN, DataSource, PartSource
@@ -72,7 +73,7 @@ def _require_images(rows: Iterator[LocatedRow], columns: tuple[str, ...]) -> Non
                 and isinstance(image.content, Path)
                 and not image.content.exists()
             ):
-                raise DataError(f"{row.location}: {image.name}: no such file")
+                raise DataError(f"{row.location}: {no_such_image(image.name)}")
 
 
 def _paths(source: object) -> Iterator[str]:

@@ -16,6 +16,7 @@ from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_sou
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.recipes.schema import Recipe
+from heedful.runs.left_out import left_out
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.inputs.labels import LABEL
@@ -113,6 +114,8 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         return stored
     if not distribution.is_first():
         raise DamagedError(f"{folder.cache}: changed while the processes of the run started; start it again")
+    for note in left_out(recipe):
+        log(note)
     log(task.info.encoding_message)
     findings = Findings(*_compared_columns(task.columns), _lacks_header(recipe.data.train))
     sets: dict[str, _EncodedSet] = {}

@@ -16,6 +16,7 @@ of a float64.
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -94,6 +95,7 @@ class NumberPrediction(Prediction):
     value: float = 0.0
 
 
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?P<group>[,. '\u00a0\u2009\u202f_])\d{3}((?P=group)\d{3})*([.,]\d+)?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
@@ -110,12 +112,25 @@ def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
             raise ValueError(text)
         target = float(text)
     except ValueError:
-        point = text.replace(",", ".")
-        hint = f"; write {point!r}, with a decimal point" if _DECIMAL_COMMA.fullmatch(text) else ""
+        meant = _plain_numbers(text)
+        hint = f"; write {' or '.join(map(repr, meant))}" if meant else ""
         raise DataError(f"{row.location}: expected a number as {column}, got {text!r}{hint}") from None
     if not math.isfinite(target):
         raise DataError(f"{row.location}: the {column} {text!r} is not a finite number; leave the row out")
     return target
+
+
+def _plain_numbers(text: str) -> list[str]:
+    """Return the numbers that a text may mean, as `parse_target` reads them: ``1,001`` may be two."""
+    # Other digits and the minus sign of typography as ASCII.
+    plain = "".join(str(unicodedata.decimal(character, character)) for character in text)
+    plain = plain.replace("\u2212", "-").strip()
+    found = [plain.replace(",", ".")] if _DECIMAL_COMMA.fullmatch(plain) else []
+    if (grouped := _GROUPED.fullmatch(plain)) and not (grouped[3] or "").startswith(grouped["group"]):
+        found.append(plain.replace(grouped["group"], "").replace(",", "."))
+    elif re.fullmatch(r"[-+]?\d+(\.\d+)?", plain):
+        found.append(plain)
+    return found
 
 
 @dataclass(frozen=True)

@@ -354,7 +354,7 @@ def test_the_settings_of_a_recipe_are_described_like_the_recipe():
             "overrides: vocab_size=0: expected a whole number of at least 1",
         ),
         ("phrasebook-ta", {"model.n_layers": "x"}, "overrides: model.n_layers=x: expected a whole number"),
-        ("phrasebook-ta", {"data.test": {}}, "overrides: data.test={}: has no effect"),
+        ("phrasebook-ta", {"training": {}}, "overrides: training={}: has no effect"),
         ("phrasebook-ta", {"a b": 1}, "overrides: 'a b=null': expected a key such as training.seed"),
     ],
 )

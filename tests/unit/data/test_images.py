@@ -14,7 +14,8 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageFile
 
 import heedful
-from heedful.data import images
+from heedful.data import image_files, images
+from heedful.data.image_files import FORMATS
 from heedful.data.images import LazyImage, with_images
 from heedful.data.lines import LocatedRow, Location
 from heedful.errors import DataError
@@ -127,7 +128,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
         if content is not None:
             (tmp_path / name).write_bytes(content)
     Image.fromarray(np.zeros((3, 3), dtype=np.float32)).save(tmp_path / "float.tif")
-    reasons = {"text.png": "supported format", "cut.png": "cannot be read", "empty.png": "supported format"}
+    reasons = {"text.png": "supported format", "cut.png": "cannot be read", "empty.png": "the file is empty"}
     reasons |= {"float.tif": "32-bit", "none.png": "no such file", ".": "cannot be read"}
     for name, reason in reasons.items():
         with pytest.raises(DataError, match=reason) as caught:
@@ -161,7 +162,7 @@ def header(width, height):
 def test_every_file_is_opened_by_one_function():
     root = Path(heedful.__file__).parent
     found = {p.name: n for p in root.rglob("*.py") if (n := p.read_text("utf-8").count("Image.open("))}
-    assert found == {"images.py": 1}
+    assert found == {"image_files.py": 1}
 
 
 def test_no_program_is_started_for_an_image(tmp_path, monkeypatch):
@@ -170,14 +171,14 @@ def test_no_program_is_started_for_an_image(tmp_path, monkeypatch):
     content = encoded(Image.fromarray(noise(4, 4, 3)), "EPS")
     (tmp_path / "a.png").write_bytes(content)
     for given in (tmp_path / "a.png", content):
-        with pytest.raises(DataError, match=r"supported format \(PNG, JPEG, GIF, BMP, TIFF, WEBP\)"):
+        with pytest.raises(DataError, match=r"supported format \(PNG, JPEG, GIF, BMP, TIFF, WEBP, AVIF\)"):
             LazyImage.of(given).pixels(4, 3)
     assert not started
 
 
-@pytest.mark.parametrize("form", images.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_no_pixel_is_decoded_of_an_image_that_has_too_many(form, monkeypatch):
-    monkeypatch.setattr(images, "MAX_PIXELS", 96)
+    monkeypatch.setattr(image_files, "MAX_PIXELS", 96)
     allowed, too_many = (encoded(Image.fromarray(noise(8, n, 3)), form) for n in (12, 13))
     LazyImage(allowed, "a").pixels(4, 3)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
@@ -234,7 +235,7 @@ def test_of_several_frames_the_first_is_read(form):
     assert LazyImage(content, "a").pixels(2, 3).reshape(3, -1).tolist() == [[255] * 4, [0] * 4, [0] * 4]
 
 
-@pytest.mark.parametrize("form", images.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_damaged_file_is_read_or_refused(form, amount):
     draw, refused = Random(3), []
     whole = encoded(Image.fromarray(noise(9, 11, 3)), form)
@@ -298,10 +299,12 @@ def stored(image, form="PNG", **settings):
 NUMBERS = np.random.default_rng(6).integers(0, 256, (5, 7), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("mode", ["L", "P"])
-@pytest.mark.parametrize("form", ["PNG", "BMP", "TIFF"])
+@pytest.mark.parametrize(
+    ("mode", "form"),
+    [*((mode, form) for mode in "LP" for form in ("PNG", "BMP", "TIFF")), ("I;16", "PNG"), ("I", "TIFF")],
+)
 def test_the_numbers_of_a_mask_are_its_pixels_or_the_indices_of_its_palette(mode, form):
-    image = Image.fromarray(NUMBERS)
+    image = Image.fromarray(NUMBERS.astype({"I;16": np.uint16, "I": np.int32}.get(mode, np.uint8)))
     if mode == "P":
         image.putpalette(bytes(np.random.default_rng(1).integers(0, 256, 768, dtype=np.uint8)))
     assert np.array_equal(stored(image, form).numbers(), NUMBERS)
@@ -334,7 +337,7 @@ def test_a_mask_is_read_where_its_image_is(shape, size):
     [
         (Image.new("RGB", (3, 3)), "PNG", r"m: a mask must have one class number .* got mode RGB; convert"),
         (Image.new("LA", (3, 3)), "PNG", "got mode LA"),
-        (Image.new("I;16", (3, 3)), "PNG", "got mode I;16"),
+        (Image.new("I;16", (3, 3), 300), "PNG", "m: the class numbers .* from 0 to 255, got 300; renumber"),
         (Image.new("L", (3, 3)), "JPEG", "m: JPEG does not keep the numbers of a mask; save masks as PNG"),
     ],
 )

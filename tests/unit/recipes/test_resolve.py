@@ -260,13 +260,25 @@ def test_an_override_of_a_list_entry_that_is_not_there(write):
 
 
 def test_an_empty_map_that_would_change_nothing_is_refused(write):
-    path = write("r.yaml", "data: {test: {a: 1, b: 2}, filter: null, valid: {}}\n")
-    assert refusal(path, ["data.test={}"]) == (
-        "on the command line: data.test={}: has no effect: maps are merged key by key, and the recipe has "
-        "a, b there; set those, or write data.test=null if the key is optional"
+    path = write("r.yaml", "data: {train: {a: 1, b: 2}, filter: null, valid: {}}\n")
+    assert refusal(path, ["data.train={}"]) == (
+        "on the command line: data.train={}: has no effect: maps are merged key by key, and the recipe has "
+        "a, b there; set those, or write data.train=null if the key is optional"
     )
     found = resolve(path, ["data.filter={}", "data.valid={}", "own={}"], presets=PRESETS).data
     assert (found["data"]["filter"], found["own"]) == ({}, {})
+
+
+@pytest.mark.parametrize("key", ["test", "split"])
+@pytest.mark.parametrize("empty", ["{}", "null"])
+def test_an_empty_map_of_names_removes_all(write, key, empty):
+    base = write("r.yaml", f"data: {{{key}: {{a: 1, b: 2}}, train: {{c: 3}}}}\n")
+    derived = write("d.yaml", f"base: {base}\ndata: {{{key}: {empty}}}\n")
+    for recipe, overrides in ((derived, []), (base, [f"data.{key}={empty}"])):
+        found = resolve(recipe, overrides, presets=PRESETS).data["data"]
+        assert (found[key] or {}, found["train"]) == ({}, {"c": 3})
+    again = resolve(derived, [f"data.{key}.c=3"], presets=PRESETS).data["data"]
+    assert again[key] == {"c": 3}
 
 
 def test_the_resolved_tree_written_out_resolves_to_itself(write):

@@ -66,7 +66,7 @@ KINDS |= CaptionedFolderSource | SegmentedFolderSource | ConllSource | SquadSour
 
 def sources(recipe: Recipe):
     named = [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
-    return [part for source in named for part in getattr(source, "sources", [source])]
+    return [part for source in filter(None, named) for part in getattr(source, "sources", [source])]
 
 
 def test_the_promised_recipes_are_there():

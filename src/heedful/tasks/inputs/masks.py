@@ -116,9 +116,9 @@ def check_size(image: LazyImage, mask: LazyImage) -> None:
     """
     if image.size != mask.size:
         found, expected = (" x ".join(map(str, each.size)) for each in (mask, image))
-        raise DataError(
-            f"{mask}: expected {expected} pixels, the size of {image}, got {found}; resize the mask"
-        )
+        is_turned = image.is_turned and image.size == mask.size[::-1]
+        remedy = f"turn it as the EXIF orientation of {image} says" if is_turned else "resize the mask"
+        raise DataError(f"{mask}: expected {expected} pixels, the size of {image}, got {found}; {remedy}")
 
 
 def restored(indices: UInt8[np.ndarray, "m m"], size: tuple[int, int]) -> UInt8[np.ndarray, "H W"]:
