@@ -48,7 +48,7 @@ class FilesSource(Source):
     """Line n of every column belongs to row n.
 
     Args:
-        columns: for each column, one path or several, read one after another; plain or ``.gz``.
+        columns: for each column, one path or several, read one after another; plain or compressed.
     """
 
     kind: Literal["files"] = "files"
@@ -95,8 +95,8 @@ class TextSource(Source):
     """Files of text, each document a row with the column ``text``.
 
     Args:
-        paths: a file or folder, or several, read one after another; files are plain or ``.gz``. In a folder,
-            all files that end in one of ``suffixes`` are read, including subfolders, sorted by name; hidden
+        paths: a file or folder, or several, read one after another; plain or compressed. In a folder, all
+            files that end in one of ``suffixes`` are read, including subfolders, sorted by name; hidden
             files and folders (``.name``) are ignored.
         documents: what a document is: a whole ``file``, a ``line``, or the text between ``blank-lines``. The
             line ends (and blank lines) that separate documents are not part of them.
@@ -105,7 +105,7 @@ class TextSource(Source):
             Text before the first match is a document too or, if it is blank, part of the first; no text is
             dropped.
         suffixes: the suffixes of the files to read in folders, in upper or lower case, optionally followed by
-            ``.gz``.
+            ``.gz`` or another suffix of compressed files.
     """
 
     kind: Literal["text"] = "text"
@@ -191,7 +191,7 @@ class TsvSource(Source):
     """Lines of separated fields (TSV, CSV).
 
     Args:
-        paths: one file or several, read one after another; plain or ``.gz``.
+        paths: one file or several, read one after another; plain or compressed.
         columns: the field of each column: its number (from 0; -1 is the last) or, with ``header``, its name.
         header: whether the first line of every file names the fields.
         separator: the single character between fields.
@@ -363,7 +363,7 @@ class JsonlSource(Source):
     """One JSON object a line.
 
     Args:
-        paths: one file or several, read one after another; plain or ``.gz``.
+        paths: one file or several, read one after another; plain or compressed.
         columns: the field of each column: ``text``, or a dotted path, ``translation.en``, ``answers.0``. A
             list of texts is joined with spaces; a list of words or tags stays a list.
         lists: columns whose list of texts stays a list, for example several references.
