@@ -125,7 +125,7 @@ def opened(path: Path, name: str, content: Content = "lines") -> Iterator[Binary
     try:
         with (
             path.open("rb", buffering=N_HEAD) as file,
-            decompressed(cast(BinaryIO, file), name, content) as stream,
+            decompressed(file, name, content) as stream,
         ):
             yield stream
     except OSError as error:

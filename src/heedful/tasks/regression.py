@@ -16,7 +16,7 @@ of a float64.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -27,6 +27,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
@@ -36,7 +37,7 @@ from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
 from heedful.tasks.evaluation import PredictedRows
-from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.labels import LABEL, labelled_rows
 from heedful.tasks.inputs.processor import Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.regression import regression_scores
@@ -148,7 +149,7 @@ class Regression(WholeTextTask):
         Raises:
             DataError: if a target is not a number, or all are equal.
         """
-        targets = np.array([parse_target(row) for row in read_rows()])
+        targets = np.array([parse_target(row) for row in read_rows() if self.has_target(row.row)])
         if len(targets) == 0 or np.ptp(targets) == 0:
             problem = f"all labels are {targets[0]:g}" if len(targets) else "there are no rows"
             raise DataError(f"data.train: {problem}; at least two different numbers are needed")
@@ -209,6 +210,12 @@ class Regression(WholeTextTask):
         return ModelInput(
             batch, axes, prediction, PredictionTargets.of_number(predicted_number, prediction.text)
         )
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Return the rows with a number; others cannot be scored."""
+        return labelled_rows(rows, limit)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that every target is a number."""
