@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from heedful.data.lines import Source
-from heedful.data.sources import user_table
+from heedful.data.user_files import user_table
 from heedful.errors import RequestError, nearest
 from heedful.nn.modes import evaluating
 from heedful.recipes.resolve import overrides_tree
