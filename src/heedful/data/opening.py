@@ -18,9 +18,12 @@ from heedful.errors import DataError
 Content: TypeAlias = Literal["lines", "text", "bytes"]
 """What a file should contain: lines or records; any text, which may have tags; or anything."""
 
+WORKBOOK = "xl/workbook.xml"
+"""The file in every workbook of Excel since 2007."""
+
 _OFFICE = (
     (
-        "xl/workbook.xml",
+        WORKBOOK,
         "an Excel workbook",
         "save the sheet as CSV in UTF-8, or use it as a table (kind: tsv)",
     ),

@@ -30,13 +30,15 @@ from heedful.data.lines import (
 from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.sources import BesideSource, ChainSource, list_columns
+from heedful.data.spreadsheets import WORKBOOKS, is_workbook
 from heedful.data.text import SEPARATORS, TEXT, JsonlSource, TsvSource, has_field, record_of
 from heedful.errors import DataError, nearest
 from heedful.files import has_suffix
+from heedful.identifiers import positions_of
 from heedful.typing import JsonObject
 
-USER_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
-"""Suffixes of files that `user_table` reads by their name, all but the last also with ``.gz`` after them."""
+USER_TABLES = (".csv", ".tsv", *WORKBOOKS, ".jsonl", ".parquet")
+"""Suffixes of files that `user_table` reads by their name; all but the last may also be compressed."""
 
 CONLL_SUFFIXES = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes")
 
@@ -108,7 +110,7 @@ def form_of(file: File, wanted: Wanted) -> Form:
         return "parquet"
     if has_suffix(name, ".jsonl", ".ndjson"):
         return "jsonl"
-    if has_suffix(name, ".csv"):
+    if has_suffix(name, ".csv") or is_workbook(file):
         return "table"
     if not file.can_be_read_again:
         return "table" if has_suffix(name, ".tsv") else "lines"
@@ -335,7 +337,7 @@ def _longest_header(path: Path) -> list[str]:
 def _missing_columns(header: Sequence[str], naming: Mapping[str, str], names: Mapping[str, str]) -> str:
     """Return which columns a header has, and which are needed."""
     for name in names.values():
-        if name not in header:
+        if not positions_of(name, header):
             return f"no column {name!r}{nearest(name, header)}; it has {listed(header)}"
     needed = " and ".join(naming.values())
     return (
@@ -351,7 +353,8 @@ def _has_header(path: Path, like: TsvSource) -> bool:
         if not like.quotes:
             raise
         return False  # a quote may be text in this file
-    return {*like.columns.values()} <= {*first}
+    names = like.columns.values()
+    return all(positions_of(name, first) if isinstance(name, str) else name in first for name in names)
 
 
 def field_names(source: object) -> dict[str, str]:

@@ -95,7 +95,38 @@ class NumberPrediction(Prediction):
     value: float = 0.0
 
 
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_DIGITS = re.compile(r"([-+]?)([0-9]+(?:[.,'’\s][0-9]+)*)")
+_THOUSANDS = re.compile(r"\d{1,3}(?P<mark>[.,'’\s])\d{3}(?:(?P=mark)\d{3})*(?:[.,]\d+)?")
+
+
+def number_hint(text: str) -> str:
+    """Return how a number with a decimal comma, marks between thousands, or a percent sign is written.
+
+    ``1,001`` may be either, so both are named.
+    """
+    number = text.removesuffix("%").strip()
+    if number != text and (_DIGITS.fullmatch(number) is not None):
+        rest = number_hint(number)
+        return f"; write all without the percent sign{rest.replace('; write', ', and this as', 1)}"
+    match = _DIGITS.fullmatch(number)
+    if match is None:
+        return ""
+    sign, digits = match.groups()
+    marks = [character for character in digits if not character.isdigit()]
+    if not marks:
+        return ""
+    whole, last, fraction = digits.rpartition(marks[-1])
+    without = sign + "".join(filter(str.isdigit, digits))
+    pointed = f"{sign}{''.join(filter(str.isdigit, whole))}.{fraction}"
+    has_thousands = _THOUSANDS.fullmatch(digits) is not None
+    if len(marks) == 1 and has_thousands and last == ",":
+        return (
+            f"; this is ambiguous: write {pointed!r} if the comma is a decimal comma, or {without!r} if it "
+            "separates thousands, and so in all rows"
+        )
+    if len({*marks}) == 1 and (has_thousands or len(marks) > 1):
+        return f"; write {without!r}, without marks between thousands" if has_thousands else ""
+    return f"; write {pointed!r}, with a decimal point" if last in ",." else ""
 
 
 def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
@@ -111,8 +142,7 @@ def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
             raise ValueError(text)
         target = float(text)
     except ValueError:
-        point = text.replace(",", ".")
-        hint = f"; write {point!r}, with a decimal point" if _DECIMAL_COMMA.fullmatch(text) else ""
+        hint = number_hint(text)
         raise DataError(f"{row.location}: expected a number as {column}, got {text!r}{hint}") from None
     if not math.isfinite(target):
         raise DataError(f"{row.location}: the {column} {text!r} is not a finite number; leave the row out")
