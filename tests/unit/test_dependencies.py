@@ -39,7 +39,7 @@ def imported(folder):
 @pytest.mark.slow
 def test_what_is_imported_is_a_direct_dependency():
     """Not only what another dependency happens to bring; pydantic fixes the version of its core."""
-    wanted = names([*PROJECT["dependencies"], *EXTRAS["tensorboard"]]) | {"pydantic-core"}
+    wanted = names([*PROJECT["dependencies"], *EXTRAS["tensorboard"], *EXTRAS["excel"]]) | {"pydantic-core"}
     of_module = packages_distributions()
     modules = imported(ROOT / "src" / "heedful")
     assert {"torch", "PIL", "nltk"} <= modules.keys()

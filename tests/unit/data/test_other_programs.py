@@ -23,6 +23,8 @@ import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from heedful.data.hub import DatasetsSource
@@ -209,6 +211,11 @@ MARKED_UP = {
 }
 
 
+BEGINNINGS = [content for content, _ in {**BINARY, **MARKED_UP}.values()] + [
+    COMPRESSORS[name](CSV.encode()) for name in ("gzip", "bzip2", "xz", "zip")
+]
+
+
 @pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "it's mine.txt"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("form", [*BINARY, *MARKED_UP])
@@ -282,3 +289,18 @@ def test_text_in_wide_characters(tmp_path, form, program):
         message = second
     assert "UTF-16" in message or "UTF-32" in message, path_of_content
     assert rows_of(run_command(message, tmp_path)) == ROWS
+
+
+@pytest.mark.slow
+@given(beginning=st.sampled_from([*BEGINNINGS, b""]), rest=st.binary(max_size=600), cut=st.integers(0, 9))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_are_lines_or_an_error_of_one_line(tmp_path, beginning, rest, cut):
+    path = tmp_path / "a.csv"
+    path.write_bytes(beginning[: len(beginning) - cut] + rest)
+    for read in (lambda file: list(located_lines(file)), read_text, read_bytes):
+        try:
+            assert read(File(path, "a.csv")) is not None
+        except DataError as error:
+            message = str(error)
+            assert message.startswith("a.csv"), message
+            assert "\n" not in message.strip()
