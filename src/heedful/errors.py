@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable
 from types import TracebackType
 
+from heedful.identifiers import difference, similar_form
+
 
 class HeedfulError(Exception):
     """Base class of all exceptions that heedful raises."""
@@ -81,10 +83,20 @@ def nearest(name: object, names: Iterable[str], cutoff: float = 0.6) -> str:
         name: what was given.
         names: what was expected.
         cutoff: the least similarity, from 0 to 1.
+
+    If both look alike, it says in what they differ.
     """
     if not isinstance(name, str):
         return ""
     known = list(names)
-    same = [known_name for known_name in known if known_name.casefold() == name.casefold()]
+    same = [known_name for known_name in known if similar_form(known_name) == similar_form(name)]
     close = same or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    if not close:
+        return ""
+    differs = difference(name, close[0])
+    is_visible = not differs or name.strip().casefold() == close[0].strip().casefold()
+    return (
+        f" (did you mean {close[0]!r}?)"
+        if is_visible
+        else f" (did you mean {close[0]!r}, which differs {differs}?)"
+    )

@@ -17,9 +17,15 @@ IMAGES = (".svg", ".png")
 """Suffixes of the files that plots and drawings can be written to."""
 
 
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+"""Suffixes of compressed files, after that of their content."""
+
+
 def has_suffix(name: str, *suffixes: str) -> bool:
-    """Whether the name of a file ends in one of the suffixes, in any case, optionally followed by ``.gz``."""
-    return name.lower().removesuffix(".gz").endswith(tuple(suffix.lower() for suffix in suffixes))
+    """Whether the name of a file ends in one of the suffixes, in any case; one of `COMPRESSED` may follow."""
+    name = name.lower()
+    content = next((name.removesuffix(end) for end in COMPRESSED if name.endswith(end)), name)
+    return content.endswith(tuple(suffix.lower() for suffix in suffixes))
 
 
 def require_end(path: Path) -> None:

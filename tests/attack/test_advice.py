@@ -287,5 +287,5 @@ def test_a_number_in_another_format_is_written_as_it_may_be_meant(text):
 
     with pytest.raises(DataError) as raised:
         target(text)
-    _, _, advice = str(raised.value).partition("; write ")
+    _, _, advice = str(raised.value).partition("write ")
     assert {target(found) for found in re.findall(r"'([^']*)'", advice)} == NUMBERS[text]

@@ -11,10 +11,23 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 
-BASE = {"errors", "checks", "config", "plugins", "files", "tables", "memory", "hardware", "forks", "typing"}
+BASE = {
+    "errors",
+    "checks",
+    "config",
+    "plugins",
+    "files",
+    "tables",
+    "memory",
+    "hardware",
+    "forks",
+    "typing",
+    "identifiers",
+}
 
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
+    "errors": {"identifiers"},
     "config": {"plugins"},
     "checks": {"errors"},
     "plugins": {"errors", "checks"},

@@ -21,7 +21,7 @@ from heedful.data.lines import (
     Source,
     find,
     located_lines,
-    raw_lines,
+    read_bytes,
     read_text,
     rows_of_all,
 )
@@ -40,7 +40,7 @@ class ConllSource(Source):
     """One word a line with its tags in fields, blank lines between sentences; a row for each sentence.
 
     Args:
-        paths: one file or several, read one after another; plain or ``.gz``.
+        paths: one file or several, read one after another; plain or compressed.
         columns: the field number of each column, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
             ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U. Negative numbers count from the end:
             ``{words: 0, tags: -1}`` reads the last field.
@@ -95,7 +95,7 @@ class SquadSource(Source):
     have several correct answers, or none (``is_impossible``), which gives empty lists.
 
     Args:
-        paths: one file or several, read one after another; plain or ``.gz``.
+        paths: one file or several, read one after another; plain or compressed.
     """
 
     # Source: Rajpurkar et al. 2016 and 2018.
@@ -151,8 +151,8 @@ class IdxSource(Source):
     """Item n of every file belongs to row n.
 
     Args:
-        columns: the file of each column; plain or ``.gz``. A file with three axes contains images, one with
-            one axis labels.
+        columns: the file of each column; plain or compressed. A file with three axes contains images, one
+            with one axis labels.
         names: the label names, in the order of their indices; null: the indices are the names.
     """
 
@@ -195,7 +195,7 @@ def _array(file: File) -> UInt8[np.ndarray, "..."]:
     Raises:
         DataError: if it is not an IDX file of unsigned bytes, or its length does not match its header.
     """
-    content = b"".join(raw_lines(file))
+    content = read_bytes(file)
     if len(content) < 4 or content[:2] != b"\0\0":
         raise DataError(f"{file.name}: not an IDX file: it begins with {content[:4].hex(' ') or 'nothing'}")
     type_code, n_axes = content[2], content[3]

@@ -6,9 +6,22 @@ be wrong, and nothing is ever converted by it.
 
 import re
 import shlex
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF32_MARKS = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
+
+SHARE_OF_ASCII = 0.02
+"""The least share of ASCII, such as line ends, in a text in UTF-16, and the largest of unused characters."""
+
+SHARE_OF_CONTROLS = 0.05
+"""A file that is not UTF-8 is not text if more bytes than this share are control characters."""
+
+FEWEST_BYTES = 512
+"""The least number of bytes of which this share is computed."""
+
+_CONTROLS = re.compile(rb"[\0-\x07\x0e-\x1a\x1c-\x1f]")
 
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_OF_LATIN = re.compile(
@@ -22,16 +35,17 @@ _FREQUENT = re.compile(rb"[\xb0-\xd7][\xa1-\xfe]")
 _CYRILLIC_VOWELS = re.compile("[аио]")
 
 _PUNCTUATION = {*"‘’‚“”„–—…•€«»§°"}
+_WESTERN = (
+    "äöüß",  # German
+    "àâæçéèêëîïôœùûüÿ",  # French
+    "áéíñóúü¿¡ªº",  # Spanish
+    "àáâãçéêíóôõúü",  # Portuguese
+    "àèéìíîòóùú",  # Italian
+    "åäöæøé",  # Danish, Finnish, Norwegian, Swedish
+    "áæðéíóöúýþ",  # Icelandic
+)
 _LATIN_LETTERS = {
-    "WINDOWS-1252": (
-        "äöüß",  # German
-        "àâæçéèêëîïôœùûüÿ",  # French
-        "áéíñóúü¿¡ªº",  # Spanish
-        "àáâãçéêíóôõúü",  # Portuguese
-        "àèéìíîòóùú",  # Italian
-        "åäöæøé",  # Danish, Finnish, Norwegian, Swedish
-        "áæðéíóöúýþ",  # Icelandic
-    ),
+    "WINDOWS-1252": _WESTERN,
     "WINDOWS-1250": (
         "ąćęłńóśźż",  # Polish
         "áäčďéěíĺľňóôŕřšťúůýž",  # Czech, Slovak
@@ -39,6 +53,8 @@ _LATIN_LETTERS = {
         "ăâîşţ",  # Romanian
         "čćđšž",  # Croatian, Slovene
     ),
+    "MACINTOSH": _WESTERN,
+    "CP850": _WESTERN,
 }
 """Letters other than ASCII of the languages that are written in an encoding, in lower case."""
 
@@ -52,6 +68,9 @@ DESCRIPTIONS = {
     "WINDOWS-1250": "Windows-1250 (Central European), as Excel and older Windows programs save it",
     "WINDOWS-1251": "Windows-1251 (Cyrillic), as Excel and older Windows programs save it",
     "KOI8-R": "KOI8-R (Cyrillic)",
+    "UTF-32": "UTF-32",
+    "MACINTOSH": "Mac Roman, as Excel and older programs on a Mac save it",
+    "CP850": "code page 850, as Excel saves CSV for MS-DOS",
 }
 """Encodings that are guessed, by their names for ``iconv``."""
 
@@ -59,6 +78,36 @@ DESCRIPTIONS = {
 def looks_like_utf16(raw: bytes) -> bool:
     """Whether a file begins with a UTF-16 byte order mark."""
     return raw.startswith(UTF16_MARKS)
+
+
+def utf16_form(head: bytes) -> str | None:
+    """Return the form of UTF-16 without a byte order mark, for ``iconv``, that a file begins with, or None.
+
+    Half of each character of ASCII is a zero byte; ASCII read as UTF-16 is Chinese, without any ASCII.
+    """
+    if b"\0" not in head or head.startswith((*UTF16_MARKS, *UTF32_MARKS)):
+        return None
+    for form in ("UTF-16LE", "UTF-16BE"):
+        text = head[: len(head) // 2 * 2].decode(form, errors="replace")
+        n_plausible = sum(character.isprintable() or character.isspace() for character in text)
+        n_ascii = sum("\t" <= character < "\x7f" for character in text)
+        if n_plausible >= (1 - SHARE_OF_ASCII) * len(text) and n_ascii >= SHARE_OF_ASCII * len(text) > 0:
+            return form
+    return None
+
+
+def looks_binary(content: bytes) -> bool:
+    """Whether bytes that are not UTF-8 have too many control characters for text in another encoding."""
+    return len(_CONTROLS.findall(content)) > SHARE_OF_CONTROLS * max(FEWEST_BYTES, len(content))
+
+
+def is_utf8(content: bytes) -> bool:
+    """Whether bytes are UTF-8, whose last character may be incomplete."""
+    try:
+        getincrementaldecoder("utf-8")().decode(content)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def likely_encoding(content: bytes) -> str | None:
@@ -69,6 +118,8 @@ def likely_encoding(content: bytes) -> str | None:
     above 127 are single or next to letters of ASCII, and the letters of languages decide between its
     encodings. Cyrillic needs its frequent vowels. For other alphabets, nothing is guessed.
     """
+    if content.startswith(UTF32_MARKS):
+        return "UTF-32"
     if looks_like_utf16(content):
         return "UTF-16"
     japanese = _decoded(content, "shift_jis")
@@ -104,12 +155,13 @@ def _looks_russian(content: bytes, encoding: str) -> bool:
     return len(_CYRILLIC_VOWELS.findall(text)) > 0.15 * _n_high(text)
 
 
-def conversion_hint(lines: Iterable[bytes], name: str) -> str:
+def conversion_hint(lines: Iterable[bytes], name: str, decompression: str = "") -> str:
     """Return a hint for a file that is not UTF-8: what it probably is, and the command that converts it.
 
     Args:
         lines: lines of the file, from its beginning, one at least not UTF-8; repeated ones count once.
         name: the file's name.
+        decompression: the command that prints the content of the file, if it is compressed.
     """
     beginning, wrong, n_right = b"", [], 0
     for line in dict.fromkeys(line.rstrip(b"\r\n") for line in lines):
@@ -118,21 +170,15 @@ def conversion_hint(lines: Iterable[bytes], name: str) -> str:
             wrong.append(line)
         elif not line.isascii():
             n_right += 1
-    if beginning.startswith(b"\x1f\x8b"):
-        return "it looks like a gzip file; its name must end in .gz"
+    is_wide = looks_like_utf16(beginning) or beginning.startswith(UTF32_MARKS)
     if n_right > len(wrong):
         return "other lines are UTF-8; correct this one"
-    encoding = "UTF-16" if looks_like_utf16(beginning) else likely_encoding(b"".join(wrong))
+    encoding = likely_encoding(beginning if is_wide else b"".join(wrong))
+    iconv, file = f"iconv -f {encoding or 'ENC'} -t UTF-8", shlex.quote(name)
+    command = f"{decompression} | {iconv} > NEW" if decompression else f"{iconv} {file} > NEW"
     if encoding is None:
-        return f"convert it from its encoding ENC: {_command('ENC', name)}"
-    return f"the file is probably {DESCRIPTIONS[encoding]}; convert it: {_command(encoding, name)}"
-
-
-def _command(encoding: str, name: str) -> str:
-    file = shlex.quote(name)
-    if name.lower().endswith(".gz"):
-        return f"gzip -dc {file} | iconv -f {encoding} -t UTF-8 | gzip > NEW.gz"
-    return f"iconv -f {encoding} -t UTF-8 {file} > NEW"
+        return f"convert it from its encoding ENC: {command}"
+    return f"the file is probably {DESCRIPTIONS[encoding]}; convert it: {command}"
 
 
 def _is_utf8(line: bytes) -> bool:

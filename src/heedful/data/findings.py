@@ -8,6 +8,7 @@ from itertools import islice
 import numpy as np
 
 from heedful.data.lines import LocatedRow, Location, Row
+from heedful.identifiers import difference, number_of, similar_form
 
 SHARE_OF_IDENTICAL = 0.5
 """More pairs than this share with identical texts are reported."""
@@ -19,6 +20,13 @@ FEWEST_CLASSIFIED, SHARE_OF_CLASSES = 20, 0.5
 """From so many rows or words on, more different classes than this share of them are reported."""
 
 N_SHOWN = 5
+
+MISSING_VALUES = frozenset(
+    ("NULL", "null", "NaN", "nan", "NA", "N/A", "n/a", "<NA>", "None", "none", "undefined", r"\N", "-nan")
+)
+"""What databases, pandas, R and other programs write for a missing value."""
+
+ESCAPED_RETURN = "_x000D_"
 
 
 class Findings:
@@ -36,18 +44,25 @@ class Findings:
         self.n_rows = self.n_identical = self.n_lists = 0
         self.classes: Counter[str] = Counter()
         self.tags: Counter[str] = Counter()
+        self.missing: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.n_escaped = 0
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Count each row and pass it on."""
         for located in rows:
             self.n_rows += 1
             self.n_lists += any(isinstance(cell, list) for cell in located.row.values())
+            for column, cell in located.row.items():
+                if isinstance(cell, str):
+                    if cell in MISSING_VALUES:
+                        self.missing[column][cell] += 1
+                    self.n_escaped += ESCAPED_RETURN in cell
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
             if self.label is not None and isinstance(located.row[self.label], list):
                 self.tags.update(map(str, located.row[self.label]))
-            elif self.label is not None:
+            elif self.label is not None and located.row[self.label]:
                 self.classes[str(located.row[self.label])] += 1
                 self.first = self.first or (str(located.row[self.label]), located.location)
             yield located
@@ -61,6 +76,7 @@ class Findings:
                 *self._one_sentence(),
                 *self._identical(),
                 *self._spellings(),
+                *self._missing_values(),
                 *self._one_class(),
                 *self._many_classes(self.classes, "labels", "rows"),
                 *self._many_classes(self.tags, "tags", "words"),
@@ -87,14 +103,28 @@ class Findings:
         yield f"{' and '.join(self.pair)} are identical in {rows} rows; check the files and columns"
 
     def _spellings(self) -> Iterator[str]:
-        spellings = defaultdict(list)
-        for label in sorted(self.classes):
-            spellings[label.casefold()].append(repr(label))
-        groups = [" and ".join(labels) for labels in spellings.values() if len(labels) > 1]
-        if groups:
-            more = f" and {len(groups) - N_SHOWN} more" if len(groups) > N_SHOWN else ""
-            shown = ", ".join(groups[:N_SHOWN])
-            yield f"labels that differ only in upper and lower case are different classes: {shown}{more}"
+        counts = self.classes or self.tags
+        groups = defaultdict(list)
+        for label in sorted(counts):
+            number = number_of(label)
+            groups[similar_form(label) if number is None else number].append(label)
+        pairs = [labels for labels in groups.values() if len(labels) > 1]
+        for first, *others in pairs[:N_SHOWN]:
+            shown = " and ".join(f"{label!r} ({counts[label]:,})" for label in (first, *others))
+            reason = "are the same number" if number_of(first) is not None else "look alike"
+            differs = f", but differ {how}" if (how := difference(first, others[0])) else ""
+            yield f"{shown} {reason}{differs}; they are different classes; make them equal if they are one"
+        if len(pairs) > N_SHOWN:
+            yield f"{len(pairs) - N_SHOWN} more groups of labels look alike"
+
+    def _missing_values(self) -> Iterator[str]:
+        for column, counts in self.missing.items():
+            for value, n in counts.most_common(N_SHOWN):
+                rows = f"{counted(n, self.n_rows)} rows have {value!r} as {column}"
+                yield f"{rows}, which programs write for a missing value; remove them if it is one"
+        if self.n_escaped:
+            cells = f"{self.n_escaped:,} cells contain {ESCAPED_RETURN}, by which Excel escapes a line end"
+            yield f"{cells}; remove it: sed -i 's/{ESCAPED_RETURN}//g' FILE"
 
     def _one_class(self) -> Iterator[str]:
         n_rows = self.classes.total()

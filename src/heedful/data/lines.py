@@ -1,24 +1,24 @@
-r"""Rows with their locations, the base of data sources, and lines of text files, plain or gzip.
+r"""Rows with their locations, the base of data sources, and lines of text files, plain or compressed.
 
 A line ends only at ``\n``: U+2028, U+0085, vertical tabs and form feeds are text, so that files that are
 line-aligned for other tools stay aligned. One ``\r`` before the ``\n`` and a byte order mark at the start of
 a file are dropped.
 """
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from heedful.config import Config
 from heedful.data.encodings import conversion_hint, looks_like_utf16
+from heedful.data.opening import Content, decompression, opened
+from heedful.data.signatures import N_HEAD, recognised
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
 from heedful.typing import JsonMapping, JsonObject
@@ -259,10 +259,10 @@ def rows_of_all(paths: Paths, root: Path, read: Callable[[File], Rows]) -> Rows:
 
 
 def located_lines(file: File) -> Iterator[tuple[Location, str]]:
-    """Yield the lines of a UTF-8 file with their locations; ``.gz`` files are decompressed.
+    """Yield the lines of a UTF-8 file with their locations; a compressed file is decompressed.
 
     Raises:
-        DataError: if the file is empty, cannot be read, is not UTF-8, or is named ``.gz`` and is not gzip.
+        DataError: if the file is empty, cannot be read, is damaged, or is not lines in UTF-8.
     """
     location = None
     for location, line in lines_or_errors(file):
@@ -277,7 +277,7 @@ def lines_or_errors(file: File) -> Iterator[tuple[Location, str | DataError]]:
     """Yield the lines of a file with their locations; in place of one that is not UTF-8, the error.
 
     Raises:
-        DataError: if the file cannot be read further, or its beginning is UTF-16 or gzip.
+        DataError: if the file cannot be read further, or its beginning is UTF-16 or that of another format.
     """
     hinted: File | None = file
     for line_number, raw in enumerate(raw_lines(file), start=1):
@@ -285,7 +285,7 @@ def lines_or_errors(file: File) -> Iterator[tuple[Location, str | DataError]]:
         try:
             yield location, decoded(raw, location, hinted)
         except DataError as error:
-            if line_number == 1 and (looks_like_utf16(raw) or raw.startswith(b"\x1f\x8b")):
+            if line_number == 1 and (looks_like_utf16(raw) or recognised(raw) is not None):
                 raise
             hinted = None  # the first message suggests an encoding
             yield location, ValueRefusedError(str(error))
@@ -321,7 +321,7 @@ def read_text(file: File) -> str:
     Raises:
         DataError: as for `located_lines`.
     """
-    raw = b"".join(raw_lines(file))
+    raw = b"".join(raw_lines(file, "text"))
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -334,42 +334,59 @@ def read_text(file: File) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def raw_lines(file: File) -> Iterator[bytes]:
-    """Yield undecoded lines with their ends; a file whose name ends in ``.gz`` is decompressed.
+def raw_lines(file: File, content: Content = "lines") -> Iterator[bytes]:
+    r"""Yield undecoded lines with their ends; a compressed file is decompressed (see `opened`).
+
+    If there is no ``\n`` at the beginning of a file, but several ``\r``, as old programs on a Mac write, then
+    these end lines.
+
+    Args:
+        file: the file.
+        content: what it should contain.
 
     Raises:
-        DataError: if the file cannot be read, or is named ``.gz`` and is not gzip.
+        DataError: if the file cannot be read, is damaged, or does not contain what it should.
     """
     if isinstance(file, Stream):
         yield from file.raw
         return
-    try:
-        if file.path.suffix.lower() != ".gz":
-            with file.path.open("rb") as stream:
-                yield from stream
-        else:
-            with file.path.open("rb") as stream:
-                magic = stream.read(2)
-            if magic and magic != b"\x1f\x8b":
-                raise DataError(f"{file.name}: named .gz but not a gzip file; compress it or rename it")
-            with gzip.open(file.path, "rb") as stream:
-                yield from stream
-    except EOFError:
-        raise DataError(f"{file.name}: the gzip file is truncated") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{file.name}: the gzip file is damaged ({error})") from None
-    except OSError as error:
-        raise DataError(f"{file.name}: cannot be read ({error.strerror or error})") from None
+    with opened(file.path, file.name, content) as stream:
+        head = stream.peek(N_HEAD)  # type: ignore[attr-defined]
+        ends_in_returns = b"\n" not in head and head.count(b"\r") > 1
+        yield from _ended_by_returns(stream) if ends_in_returns else stream
+
+
+def _ended_by_returns(stream: BinaryIO) -> Iterator[bytes]:
+    r"""Yield what ``\r`` separates, with ``\n`` instead."""
+    rest = b""
+    while block := stream.read(N_HEAD):
+        *whole, rest = (rest + block).split(b"\r")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest
+
+
+def read_bytes(file: File) -> bytes:
+    """Read a whole file, decompressed.
+
+    Raises:
+        DataError: if it cannot be read, or is damaged.
+    """
+    with opened(file.path, file.name, "bytes") as stream:
+        return stream.read()
 
 
 def _not_utf8(location: Location, raw: bytes, error: UnicodeDecodeError, file: File | None) -> str:
     hint = "convert it to UTF-8"
     if file is not None and not isinstance(file, Stream):
         # A pipe cannot be read again.
-        beginning = islice(raw_lines(file), N_SAMPLED) if file.can_be_read_again else ()
-        hint = conversion_hint((*beginning, raw), file.name)
+        is_file = file.can_be_read_again
+        beginning = islice(raw_lines(file, "text"), N_SAMPLED) if is_file else ()
+        hint = conversion_hint(
+            (*beginning, raw), file.name, decompression(file.path, file.name) if is_file else ""
+        )
     elif location.line == 1 and looks_like_utf16(raw):
         hint = "it looks like UTF-16; convert it to UTF-8"
-    elif location.line == 1 and raw.startswith(b"\x1f\x8b"):
-        hint = "it looks like a gzip file; its name must end in .gz"
+    elif location.line == 1 and (reason := recognised(raw)) is not None:
+        return f"{location.name}: {reason}"
     return f"{location}: byte {error.start + 1} of the line is not UTF-8; {hint}"

@@ -17,6 +17,7 @@ from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, Rows, Source, read_cells
 from heedful.data.text import field_at
 from heedful.errors import DataError, RequestError, nearest, type_name
+from heedful.identifiers import found_in
 
 RowsLike: TypeAlias = object
 """Mappings from columns to values: any iterable of them, a function that returns one, or a table
@@ -111,6 +112,8 @@ def cells(row: object, columns: Mapping[str, str], location: Location, *, all_ne
     if not isinstance(row, Mapping):
         raise DataError(f"{location}: expected a mapping of columns to values, got {type_name(row)}")
     given, columns = row, columns or {name: name for name in row}
+    if any(name not in row for name in columns.values()):
+        columns = {column: _written(name, row) for column, name in columns.items()}
     for name in columns.values():
         if name not in row:
             names = [name for name in row if isinstance(name, str)]
@@ -125,6 +128,11 @@ def cells(row: object, columns: Mapping[str, str], location: Location, *, all_ne
         lambda column: _cell(given[columns[column]], columns[column], location),
         all_needed=all_needed,
     )
+
+
+def _written(name: str, row: Mapping[Any, object]) -> str:
+    """Return the name of a column as a row has it, or as it is if the row does not have it."""
+    return name if name in row else found_in(name, (key for key in row if isinstance(key, str))) or name
 
 
 def _cell(value: object, name: str, location: Location) -> str | list[str] | LazyImage:

@@ -242,8 +242,9 @@ class DataReport:
             lines.append(f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}")
         if self.classes:
             largest = ", ".join(f"{name} {n:,}" for name, n in self.classes.most_common(N_CLASSES))
-            n_more = len(self.classes) - N_CLASSES
-            lines.append(f"  classes: {largest}{f', and {n_more:,} more' if n_more > 0 else ''}")
+            others = [n for _, n in self.classes.most_common()[N_CLASSES:]]
+            more = f", and {len(others):,} more with {sum(others):,}" if others else ""
+            lines.append(f"  classes: {largest}{more}")
         return lines
 
 

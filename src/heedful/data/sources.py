@@ -15,6 +15,7 @@ from heedful.data.hub import DatasetsSource
 from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
 from heedful.data.memory import MemorySource
 from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource
+from heedful.data.tmx import TmxSource
 from heedful.errors import DataError, RequestError, nearest
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ _OneSource = (
     | SegmentedFolderSource
     | MemorySource
     | PythonSource
+    | TmxSource
 )
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -26,16 +27,17 @@ from heedful.data.lines import (
     files_in,
     find,
     find_all,
-    lines,
     lines_or_errors,
     located_lines,
     raw_lines,
     read_text,
     rows_of_all,
 )
+from heedful.data.spreadsheets import ERRORS, LocatedLines, is_workbook, obeying_hint, sheet_rows
 from heedful.data.strict_json import parse_strictly, without_nan
 from heedful.errors import DataError, nearest, type_name
 from heedful.files import has_suffix
+from heedful.identifiers import found_in, identifier, positions_of
 from heedful.typing import JsonObject
 
 TEXT = "text"
@@ -52,7 +54,7 @@ class FilesSource(Source):
     """Line n of every column belongs to row n.
 
     Args:
-        columns: for each column, one path or several, read one after another; plain or ``.gz``.
+        columns: for each column, one path or several, read one after another; plain or compressed.
     """
 
     kind: Literal["files"] = "files"
@@ -99,8 +101,8 @@ class TextSource(Source):
     """Files of text, each document a row with the column ``text``.
 
     Args:
-        paths: a file or folder, or several, read one after another; files are plain or ``.gz``. In a folder,
-            all files that end in one of ``suffixes`` are read, including subfolders, sorted by name; hidden
+        paths: a file or folder, or several, read one after another; plain or compressed. In a folder, all
+            files that end in one of ``suffixes`` are read, including subfolders, sorted by name; hidden
             files and folders (``.name``) are ignored.
         documents: what a document is: a whole ``file``, a ``line``, or the text between ``blank-lines``. The
             line ends (and blank lines) that separate documents are not part of them.
@@ -109,7 +111,7 @@ class TextSource(Source):
             Text before the first match is a document too or, if it is blank, part of the first; no text is
             dropped.
         suffixes: the suffixes of the files to read in folders, in upper or lower case, optionally followed by
-            ``.gz``.
+            ``.gz`` or another suffix of compressed files.
     """
 
     kind: Literal["text"] = "text"
@@ -192,13 +194,14 @@ def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
 
 
 class TsvSource(Source):
-    """Lines of separated fields (TSV, CSV).
+    """Lines of separated fields (TSV, CSV), or the first visible sheet of an Excel workbook.
 
     Args:
-        paths: one file or several, read one after another; plain or ``.gz``.
+        paths: one file or several, read one after another; plain or compressed.
         columns: the field of each column: its number (from 0; -1 is the last) or, with ``header``, its name.
         header: whether the first line of every file names the fields.
-        separator: the single character between fields.
+        separator: the single character between fields; a first line such as ``sep=;``, which Excel reads as
+            a hint, takes precedence.
         quotes: whether fields may be in double quotes, as in CSV; otherwise quotes are text.
 
     With ``kind: csv``, the defaults are those of spreadsheets: a header, commas and quotes.
@@ -264,7 +267,8 @@ class TsvSource(Source):
         header, records = self.header_and_records(file)
         numbers = self.field_numbers(header, file)
         read = {column: numbers[column] for column in columns}
-        read |= {column: header.index(column) for column in optional if column in header}
+        positions = {column: positions_of(column, header) for column in optional}
+        read |= {column: found[0] for column, found in positions.items() if found}
         for location, record in records:
             if _is_blank(record, header, read.values()):
                 continue
@@ -305,30 +309,40 @@ class TsvSource(Source):
             counts = f"the header names {len(header)} fields, got {len(record)}"
             hint = f"; a {self.separator!r} inside a field must be in double quotes" if self.quotes else ""
             return f"{location}: {counts}{hint or self._quotes_hint(record)}"
+        if (failed := next((n for n in numbers if record[n] in ERRORS), None)) is not None:
+            field = header[failed] if 0 <= failed < len(header) else f"number {failed}"
+            return (
+                f"{location}: the field {field} is {record[failed]}, an error of a spreadsheet; correct its "
+                "formula, or remove the row"
+            )
         return None
 
     def field_lists(self, file: File) -> Iterator[tuple[Location, list[str]]]:
-        """Yield the fields of each line of a file, the header included.
+        """Yield the fields of each line of a file, or each row of a workbook, the header included.
 
         Raises:
             DataError: if the file is unreadable, or quotes do not match.
         """
+        if is_workbook(file):
+            return sheet_rows(file)
+        located, separator = obeying_hint(located_lines(file), self.separator)
         if self.quotes:
-            return _quoted_records(file, self.separator)
-        return ((location, line.split(self.separator)) for location, line in located_lines(file))
+            return _quoted_records(located, file.name, separator)
+        return ((location, line.split(separator)) for location, line in located)
 
     def _number(self, field: int | str, header: list[str], file: File) -> int:
         if isinstance(field, int):
             return field
-        if field not in header:
+        positions = positions_of(field, header)
+        if not positions:
             hint = self._fitting_hint(header) or self._separator_hint(header) or names_hint(field, header)
             raise DataError(f"{file.name}:1: the header has no field {field!r}{hint}")
-        if header.count(field) > 1:
+        if len(positions) > 1:
             raise DataError(
-                f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
+                f"{file.name}:1: the header has the field {field!r} {len(positions)} times; "
                 "use the number of the intended one (from 0), or rename it"
             )
-        return header.index(field)
+        return positions[0]
 
     def _fitting_hint(self, record: Sequence[str]) -> str:
         """Return a hint if another common separator gives the required fields."""
@@ -359,7 +373,8 @@ class TsvSource(Source):
         fields = [field.strip().strip('"') for field in line.split(separator or self.separator)]
         names = [field for field in self.columns.values() if isinstance(field, str)]
         numbers = [field for field in self.columns.values() if isinstance(field, int)]
-        return {*names} <= {*fields} and (not numbers or first_missing(fields, numbers) is None)
+        has_names = {*map(identifier, names)} <= {*map(identifier, fields)}
+        return has_names and (not numbers or first_missing(fields, numbers) is None)
 
     def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""
@@ -369,7 +384,12 @@ class TsvSource(Source):
 
 
 def _is_blank(record: Sequence[str], header: Sequence[str], numbers: Collection[int]) -> bool:
-    """Whether a line is blank; in a table of one field, an empty line is an empty text."""
+    """Whether a line is blank, or has only separators below a header of several names.
+
+    In a table of one field, an empty line is an empty text.
+    """
+    if len(header) > 1 and not any(map(str.strip, record)):
+        return True
     has_one_field = len(header) == 1 or (not header and {*numbers} <= {0, -1})
     return not record or (len(record) == 1 and not record[0] and not has_one_field)
 
@@ -411,24 +431,35 @@ def too_few_fields(location: Location, record: Sequence[str], number: int, name:
     return f"{location}: {field}{f', {name},' if name else ''} is required, got {n} field{'s' * (n > 1)}"
 
 
-def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
+def _quoted_records(located: LocatedLines, name: str, separator: str) -> Iterator[tuple[Location, list[str]]]:
     """Yield quoted records; one may span several lines and is located by its first."""
     csv.field_size_limit(LONGEST_FIELD)
-    reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
-    first = 1
+    of_record: list[Location] = []
+
+    def texts() -> Iterator[str]:
+        for location, line in located:
+            of_record.append(location)
+            yield line + "\n"
+
     try:
-        for record in reader:
-            yield Location(file.name, first), record
-            first = reader.line_num + 1
+        for record in csv.reader(texts(), delimiter=separator, strict=True):
+            yield of_record[0], record
+            of_record.clear()
     except csv.Error as error:
-        raise DataError(f"{file.name}:{first}: the quotes of this record do not match ({error})") from None
+        problem = f"the quotes of this record do not match ({error})"
+        if "new-line" in str(error):
+            problem = (
+                "a carriage return ends a line here, and a newline others; make them alike: "
+                f"tr '\\r' '\\n' < {shlex.quote(name)} > NEW"
+            )
+        raise DataError(f"{of_record[0] if of_record else name}: {problem}") from None
 
 
 class JsonlSource(Source):
     """One JSON object a line.
 
     Args:
-        paths: one file or several, read one after another; plain or ``.gz``.
+        paths: one file or several, read one after another; plain or compressed.
         columns: the field of each column: ``text``, or a dotted path, ``translation.en``, ``answers.0``. A
             list of texts is joined with spaces; a list of words or tags stays a list.
         lists: columns whose list of texts stays a list, for example several references.
@@ -550,8 +581,8 @@ def _value_at(value: object, path: str, location: Location) -> object:
     if isinstance(value, dict) and path in value:  # a name may itself contain a dot
         return value[path]
     for name in path.split("."):
-        if isinstance(value, dict) and name in value:
-            value = value[name]
+        if isinstance(value, dict) and (key := name if name in value else found_in(name, value)) is not None:
+            value = value[key]
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
         else:

@@ -32,6 +32,7 @@ from heedful.data.lines import (
 from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.sources import BesideSource, ChainSource, list_columns
+from heedful.data.spreadsheets import WORKBOOKS, is_workbook
 from heedful.data.text import (
     SEPARATORS,
     TEXT,
@@ -44,10 +45,11 @@ from heedful.data.text import (
 )
 from heedful.errors import DataError, nearest
 from heedful.files import has_suffix
+from heedful.identifiers import positions_of
 from heedful.typing import JsonObject
 
-USER_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
-"""Suffixes of files that `user_table` reads by their name, all but the last also with ``.gz`` after them."""
+USER_TABLES = (".csv", ".tsv", *WORKBOOKS, ".jsonl", ".parquet")
+"""Suffixes of files that `user_table` reads by their name; all but the last may also be compressed."""
 
 CONLL_SUFFIXES = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes")
 
@@ -122,14 +124,14 @@ def form_of(file: File, wanted: Wanted) -> Form:
         return "parquet"
     if has_suffix(name, ".jsonl", ".ndjson"):
         return "jsonl"
-    if has_suffix(name, ".csv"):
+    if has_suffix(name, ".csv") or is_workbook(file):
         return "table"
     if not file.can_be_read_again:
         return "table" if has_suffix(name, ".tsv") else "lines"
     likes = [*_single_sources(wanted.like)]
     if any(isinstance(like, DatasetsSource) and _has_suffix_of(like, name) for like in likes):
         return "datasets"
-    if next(iter(raw_lines(file)), b"").startswith(IMAGES_OF_IDX):
+    if next(iter(raw_lines(file, "bytes")), b"").startswith(IMAGES_OF_IDX):
         return "idx"
     if has_suffix(name, *CONLL_SUFFIXES):
         return "conll"
@@ -381,7 +383,7 @@ def _longest_header(path: Path) -> list[str]:
 def _missing_columns(header: Sequence[str], naming: Mapping[str, str], names: Mapping[str, str]) -> str:
     """Return which columns a header has, and which are needed."""
     for name in names.values():
-        if name not in header:
+        if not positions_of(name, header):
             return f"no column {name!r}{nearest(name, header)}; it has {listed(header)}"
     needed = " and ".join(naming.values())
     return (
@@ -397,7 +399,8 @@ def _has_header(path: Path, like: TsvSource) -> bool:
         if not like.quotes:
             raise
         return False  # a quote may be text in this file
-    return {*like.columns.values()} <= {*first}
+    names = like.columns.values()
+    return all(positions_of(name, first) if isinstance(name, str) else name in first for name in names)
 
 
 def field_names(source: object) -> dict[str, str]:

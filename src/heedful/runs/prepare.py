@@ -15,6 +15,7 @@ from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError
+from heedful.identifiers import identifier
 from heedful.recipes.schema import Recipe
 from heedful.runs.left_out import left_out
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
@@ -65,7 +66,8 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
                 )
             if isinstance(row.row[column], LazyImage) and column not in columns.images:
                 raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
-        yield with_images(join_lists(row, columns, is_given=is_given), columns.images, root)
+        named = _with_compared_names(join_lists(row, columns, is_given=is_given), columns)
+        yield with_images(named, columns.images, root)
 
 
 def join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool = False) -> LocatedRow[Row]:
@@ -93,6 +95,17 @@ def join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool = False
                 f"{row.location}: column {column!r}: expected one text, got a list of {n}; {remedy}"
             )
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
+
+
+def _with_compared_names(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
+    """Return a row whose labels or tags are written as they are compared (`heedful.identifiers`)."""
+    for column in {LABEL, TAGS} & {*columns.required}:
+        cell = row.row[column]
+        if isinstance(cell, str | list):
+            compared = identifier(cell) if isinstance(cell, str) else [*map(identifier, cell)]
+            if compared != cell:
+                return LocatedRow({**row.row, column: compared}, row.location)
+    return row
 
 
 def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:

@@ -91,5 +91,6 @@ def _balanced(counts: NDArray[np.integer]) -> NDArray[np.float64]:
 
 def _given(setting: Mapping[str, float], labels: Sequence[str]) -> NDArray[np.float64]:
     """Return the weight of each label: that of the recipe, or 1."""
-    check_known(setting, labels, "objective.class_weights")
-    return np.array([setting.get(label, 1.0) for label in labels])
+    known = check_known(setting, labels, "objective.class_weights")
+    weights = dict(zip(known, setting.values(), strict=True))
+    return np.array([weights.get(label, 1.0) for label in labels])

@@ -4,7 +4,7 @@ row -> token ids, number of the label -> `Batch` -> model -> loss
 text -> token ids -> hidden states -> class -> label
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded, Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.models.base import Model
@@ -31,10 +32,12 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     collect_labels,
     first_labels,
+    known_label,
     label_index,
     label_prediction,
     label_records,
     label_scores,
+    labelled_rows,
     located_label,
 )
 from heedful.tasks.inputs.processor import TextProcessor
@@ -104,7 +107,24 @@ class Classification(WholeTextTask):
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return the number of the label."""
-        return [label_index(row.row[LABEL], self.processor.labels, row.location)]
+        labels = self.processor.labels
+        return [label_index(known_label(row.row[LABEL], labels), labels, row.location)]
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the ids of the rows that can be used, and count their labels."""
+        for row in super().encode(rows, report):
+            report.classes.update(self._labels_in(row.row[LABEL]))
+            yield row
+
+    def _labels_in(self, target_ids: Sequence[int]) -> Iterator[str]:
+        """Yield the labels of a row, given its `target_ids`."""
+        return (self.processor.labels[index] for index in target_ids)
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Return the rows with a label; others cannot be scored."""
+        return labelled_rows(rows, limit, self.processor.labels)
 
     @property
     def n_target_ids(self) -> int:

@@ -4,7 +4,7 @@ row -> pixels, number of the label -> `Batch.of_images` -> model -> loss
 path -> pixels -> hidden states -> class -> label
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.plan import Lengths
-from heedful.data.report import DataReport, EncodedRow
+from heedful.data.report import DataReport, Encoded, EncodedRow, Tally
 from heedful.data.sources import FolderSource, LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.models.base import Model
@@ -29,14 +29,17 @@ from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.image_task import ImageProcessor, ImageRecipe, ImageTask
 from heedful.tasks.inputs.images import LEVELS
 from heedful.tasks.inputs.labels import (
+    EMPTY_LABEL,
     LABEL,
     LabelsConfig,
     UnknownLabels,
     collect_labels,
+    known_label,
     label_index,
     label_prediction,
     label_records,
     label_scores,
+    labelled_rows,
     located_label,
 )
 from heedful.tasks.metrics.score import Score
@@ -135,9 +138,28 @@ class ImageClassification(ImageTask):
 
     def encode_row(self, row: LocatedRow[Row], content: Any, report: DataReport) -> EncodedRow:
         """Return the pixels, and the number of the label."""
-        label = label_index(row.row[LABEL], self.processor.labels, row.location)
-        report.classes[row.row[LABEL]] += 1
-        return {IMAGE: content.reshape(-1), LABEL: [label]}
+        label = known_label(row.row[LABEL], self.processor.labels)
+        index = label_index(label, self.processor.labels, row.location)
+        report.classes[label] += 1
+        return {IMAGE: content.reshape(-1), LABEL: [index]}
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the numbers of each row; rows without a label are dropped."""
+        return super().encode(self._with_label(rows, report), report)
+
+    def _with_label(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[LocatedRow[Row]]:
+        for row in rows:
+            if row.row[LABEL]:
+                yield row
+            else:
+                report.rows += 1
+                report.drop(EMPTY_LABEL, row.location)
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Return the rows with a label; others cannot be scored."""
+        return labelled_rows(rows, limit, self.processor.labels)
 
     def n_ids(self) -> Mapping[str, int]:
         """The number of levels of brightness, and that of labels."""

@@ -190,7 +190,7 @@ class PredictionTargets:
         Raises:
             RequestError: it is not one of the labels.
         """
-        check_known([label], labels)
+        (label,) = check_known([label], labels)
         heads, layout = model.heads, batch.inputs.layout
         return cls(
             INPUT,

@@ -8,6 +8,7 @@ text -> token ids -> hidden states -> probability of each label -> labels
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch.nn import functional
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.plan import in_order
+from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.models.base import Model
@@ -43,6 +45,7 @@ from heedful.tasks.inputs.labels import (
     check_known,
     collect_labels,
     first_labels,
+    known_label,
     label_index,
 )
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
@@ -184,8 +187,29 @@ class MultilabelClassification(Classification):
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return a 0 or 1 for each label."""
         labels = self.processor.labels
-        indices = {label_index(label, labels, row.location) for label in self._labels(row)}
+        written = (known_label(label, labels) for label in self._labels(row))
+        indices = {label_index(label, labels, row.location) for label in written}
         return [int(i in indices) for i in range(len(labels))]
+
+    def has_target(self, row: Row) -> bool:
+        """Return True: a text may have no labels."""
+        return True
+
+    def _labels_in(self, target_ids: Sequence[int]) -> Iterator[str]:
+        return (label for label, has in zip(self.processor.labels, target_ids, strict=True) if has)
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Return all rows, their labels as training knows them."""
+        known = self.processor.labels
+        written = (
+            LocatedRow(
+                {**row.row, LABEL: [known_label(label, known) for label in self._labels(row)]}, row.location
+            )
+            for row in islice(rows, limit)
+        )
+        return list(written), {}
 
     @property
     def n_target_ids(self) -> int:
@@ -229,7 +253,7 @@ class MultilabelClassification(Classification):
         explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
         if options.target is not None:
             explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
-            check_known(explained, labels)
+            explained = check_known(explained, labels)
         indices = [labels.index(label) for label in explained]
         heads, layout = model.heads, batch.inputs.layout
 

@@ -17,7 +17,7 @@ of a float64.
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -28,6 +28,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
@@ -37,7 +38,7 @@ from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader
 from heedful.tasks.evaluation import PredictedRows
-from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.labels import LABEL, labelled_rows
 from heedful.tasks.inputs.processor import Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.regression import regression_scores
@@ -95,8 +96,45 @@ class NumberPrediction(Prediction):
     value: float = 0.0
 
 
-_GROUPED = re.compile(r"[-+]?\d{1,3}(?P<group>[,. '\u00a0\u2009\u202f_])\d{3}((?P=group)\d{3})*([.,]\d+)?")
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_DIGITS = re.compile(r"([-+]?)([0-9]+(?:[.,'’_\s][0-9]+)*)")
+_THOUSANDS = re.compile(r"\d{1,3}(?P<mark>[.,'’_\s])\d{3}(?:(?P=mark)\d{3})*(?:[.,]\d+)?")
+
+
+def number_hint(text: str) -> str:
+    """Return how a number with a decimal comma, marks between thousands, or a percent sign is written.
+
+    ``1,001`` may be either, so both are named.
+    """
+    number = _in_ascii(text.removesuffix("%"))
+    if text.endswith("%") and (_DIGITS.fullmatch(number) is not None):
+        rest = number_hint(number)
+        return f"; write all without the percent sign{rest.replace('; write', ', and this as', 1)}"
+    match = _DIGITS.fullmatch(number)
+    if match is None:
+        return ""
+    sign, digits = match.groups()
+    marks = [character for character in digits if not character.isdigit()]
+    if not marks:
+        return f"; write {number!r}" if number != text else ""
+    whole, last, fraction = digits.rpartition(marks[-1])
+    without = sign + "".join(filter(str.isdigit, digits))
+    pointed = f"{sign}{''.join(filter(str.isdigit, whole))}.{fraction}"
+    has_thousands = _THOUSANDS.fullmatch(digits) is not None
+    if len(marks) == 1 and has_thousands and last == ",":
+        return (
+            f"; this is ambiguous: write {pointed!r} if the comma is a decimal comma, or {without!r} if it "
+            "separates thousands, and so in all rows"
+        )
+    if len({*marks}) == 1 and (has_thousands or len(marks) > 1):
+        in_threes = len(fraction) == 3
+        return f"; write {without!r}, without marks between thousands" if has_thousands and in_threes else ""
+    return f"; write {pointed!r}, with a decimal point" if last in ",." else ""
+
+
+def _in_ascii(text: str) -> str:
+    """Return digits of other scripts and the minus sign of typography as those of ASCII."""
+    digits = (str(unicodedata.decimal(character, character)) for character in text)
+    return "".join(digits).replace("\u2212", "-").strip()
 
 
 def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
@@ -112,25 +150,11 @@ def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
             raise ValueError(text)
         target = float(text)
     except ValueError:
-        meant = _plain_numbers(text)
-        hint = f"; write {' or '.join(map(repr, meant))}" if meant else ""
+        hint = number_hint(text)
         raise DataError(f"{row.location}: expected a number as {column}, got {text!r}{hint}") from None
     if not math.isfinite(target):
         raise DataError(f"{row.location}: the {column} {text!r} is not a finite number; leave the row out")
     return target
-
-
-def _plain_numbers(text: str) -> list[str]:
-    """Return the numbers that a text may mean, as `parse_target` reads them: ``1,001`` may be two."""
-    # Other digits and the minus sign of typography as ASCII.
-    plain = "".join(str(unicodedata.decimal(character, character)) for character in text)
-    plain = plain.replace("\u2212", "-").strip()
-    found = [plain.replace(",", ".")] if _DECIMAL_COMMA.fullmatch(plain) else []
-    if (grouped := _GROUPED.fullmatch(plain)) and not (grouped[3] or "").startswith(grouped["group"]):
-        found.append(plain.replace(grouped["group"], "").replace(",", "."))
-    elif re.fullmatch(r"[-+]?\d+(\.\d+)?", plain):
-        found.append(plain)
-    return found
 
 
 @dataclass(frozen=True)
@@ -162,7 +186,7 @@ class Regression(WholeTextTask):
         Raises:
             DataError: if a target is not a number, or all are equal.
         """
-        targets = np.array([parse_target(row) for row in read_rows()])
+        targets = np.array([parse_target(row) for row in read_rows() if self.has_target(row.row)])
         if len(targets) == 0 or np.ptp(targets) == 0:
             problem = f"all labels are {targets[0]:g}" if len(targets) else "there are no rows"
             raise DataError(f"data.train: {problem}; at least two different numbers are needed")
@@ -223,6 +247,12 @@ class Regression(WholeTextTask):
         return ModelInput(
             batch, axes, prediction, PredictionTargets.of_number(predicted_number, prediction.text)
         )
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Return the rows with a number; others cannot be scored."""
+        return labelled_rows(rows, limit)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that every target is a number."""

@@ -24,6 +24,7 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
+from heedful.identifiers import in_order
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.models.language_model import LanguageModelConfig
@@ -235,7 +236,7 @@ class Tagging(TextTask):
         Raises:
             DataError: if the numbers of words and tags of a row differ, or there are fewer than two tags.
         """
-        tags = sorted({tag for row in read_rows() for tag in words_and_tags(row)[1]})
+        tags = in_order({tag for row in read_rows() for tag in words_and_tags(row)[1]})
         if len(tags) < FEWEST_LABELS:
             raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return LabelProcessor(tokenizer, tuple(tags))

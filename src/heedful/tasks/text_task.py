@@ -347,7 +347,12 @@ class WholeTextTask(TextTask):
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the target."""
         for row, ids in encode_columns(dict.fromkeys(self.text_columns, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.location)
+            target_ids = self.target_ids(row) if self.has_target(row.row) else []
+            yield LocatedRow({**ids, LABEL: target_ids}, row.location)
+
+    def has_target(self, row: Row) -> bool:
+        """Whether a row has a target; others are dropped, as rows without text are."""
+        return bool(row[LABEL])
 
     @abstractmethod
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:

@@ -34,8 +34,9 @@ def given_thresholds(setting: float | Mapping[str, float], labels: Sequence[str]
     """
     if not isinstance(setting, Mapping):
         return dict.fromkeys(labels, setting)
-    check_known(setting, labels, "task.threshold")
-    return {label: setting.get(label, DEFAULT) for label in labels}
+    known = check_known(setting, labels, "task.threshold")
+    thresholds = dict(zip(known, setting.values(), strict=True))
+    return {label: thresholds.get(label, DEFAULT) for label in labels}
 
 
 def best_threshold(probabilities: NDArray[np.float64], targets: NDArray[np.bool_]) -> float:

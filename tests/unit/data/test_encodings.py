@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.encodings import conversion_hint, likely_encoding
+from heedful.data.encodings import conversion_hint, likely_encoding, utf16_form
 from heedful.data.lines import File, lines, read_text
 from heedful.errors import DataError
 
@@ -50,6 +50,12 @@ LIKELY = {
     ("chinese", "gb2312"): "GB18030",
     ("german", "utf-16"): "UTF-16",
     ("chinese", "utf-16"): "UTF-16",
+    ("japanese", "utf-32"): "UTF-32",
+    ("german", "mac-roman"): "MACINTOSH",
+    ("french", "mac-roman"): "MACINTOSH",
+    ("spanish", "mac-roman"): "MACINTOSH",
+    ("german", "cp850"): "CP850",
+    ("swedish", "cp850"): "CP850",
 }
 
 UNKNOWN = [("greek", "iso8859-7"), ("greek", "cp1253"), ("korean", "euc_kr")]
@@ -75,13 +81,12 @@ def test_the_command_of_the_message_converts_the_file(tmp_path, language, encodi
     content = ("only ascii\n" + TEXTS[language]).encode(encoding)
     path.write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
     found = message(path, read)
-    line = 1 if encoding == "utf-16" else 2
+    line = 1 if encoding in ("utf-16", "utf-32") else 2
     assert found.startswith(f"{path}:{line}: byte ")
     assert "the file is probably " in found
     command = found.partition("convert it: ")[2]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    new = "NEW.gz" if name.lower().endswith(".gz") else "NEW"
-    assert read_text(File(tmp_path / new, new)) == "only ascii\n" + TEXTS[language]
+    assert read_text(File(tmp_path / "NEW", "NEW")) == "only ascii\n" + TEXTS[language]
 
 
 def test_no_encoding_is_named_if_there_are_several_for_the_alphabet(tmp_path):
@@ -104,9 +109,27 @@ def test_the_lines_decide_and_not_the_first_wrong_byte():
         "the file is probably Windows-1252 (Western European), as Excel and older Windows programs save it; "
         "convert it: iconv -f WINDOWS-1252 -t UTF-8 x > NEW"
     )
-    assert (
-        conversion_hint([b"\x1f\x8b\x08\xff"], "x") == "it looks like a gzip file; its name must end in .gz"
-    )
+
+
+@pytest.mark.parametrize("form", ["UTF-16LE", "UTF-16BE"])
+@pytest.mark.parametrize("language", TEXTS)
+def test_utf16_without_a_mark_is_recognised(language, form):
+    assert utf16_form((TEXTS[language] * 3).encode(form)) == form
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"plain text\n",
+        b"a text with a stray \0 in it\n",
+        b"\0\0\x08\x03\0\0\xea\x60\0\0\0\x1c",
+        bytes(range(256)) * 9,
+        "今天天气\0很好".encode(),
+    ],
+)
+def test_what_is_not_utf16(content):
+    assert utf16_form(content) is None
 
 
 def test_a_pipe_is_not_read_again(tmp_path):

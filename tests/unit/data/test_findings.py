@@ -28,9 +28,44 @@ def test_more_than_half_of_the_pairs_identical(n_identical, noted):
 
 
 def test_labels_that_differ_in_case():
-    assert notes_of([{"label": label} for label in ("pos", "Pos", "neg", "POS")], label="label") == [
-        "data.train: labels that differ only in upper and lower case are different classes: "
-        "'POS' and 'Pos' and 'pos'"
+    assert notes_of([{"label": label} for label in ("pos", "Pos", "neg", "POS", "pos")], label="label") == [
+        "data.train: 'POS' (1) and 'Pos' (1) and 'pos' (2) look alike, but differ in upper and lower case; "
+        "they are different classes; make them equal if they are one"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        ("New York", "New\u00a0York", "look alike, but differ in white space"),
+        ("New  York", "New York", "look alike, but differ in white space"),
+        ("1", "1.0", "are the same number"),
+        ("007", "7", "are the same number"),
+        ("a\u200bb", "ab", "look alike, but differ in U+200B (ZERO WIDTH SPACE)"),
+        ("сat", "cat", "look alike, but differ in U+0441 (CYRILLIC SMALL LETTER ES)"),
+        ("ｐｏｓ", "pos", "look alike, but differ in U+FF50 (FULLWIDTH LATIN SMALL LETTER P)"),
+    ],
+)
+@pytest.mark.parametrize("form", [lambda label: label, lambda label: [label]])
+def test_labels_and_tags_that_are_nearly_the_same(first, second, differ, form):
+    rows = [{"label": form(label)} for label in (first, second, second)]
+    (note,) = notes_of([*rows, {"label": form("other")}], label="label")
+    one, other = sorted([first, second])
+    counts = {first: 1, second: 2}
+    start = f"data.train: {one!r} ({counts[one]}) and {other!r} ({counts[other]}) "
+    assert note == f"{start}{differ}; they are different classes; make them equal if they are one"
+
+
+def test_different_labels_are_not_alike():
+    assert notes_of([{"label": label} for label in ("1", "2", "1.5", "10", "a", "b")], label="label") == []
+
+
+def test_missing_values_are_counted():
+    rows = [{"text": "nan", "label": "NULL"}, {"text": "nan", "label": "a"}, {"text": "a nan", "label": "a"}]
+    assert notes_of(rows, label="label") == [
+        f"data.train: {n} rows have {value!r} as {column}, which programs write for a missing value; remove "
+        "them if it is one"
+        for n, value, column in (("2 of 3 (66.7%)", "nan", "text"), ("1 of 3 (33.3%)", "NULL", "label"))
     ]
 
 

@@ -274,7 +274,7 @@ def test_a_first_line_that_is_not_utf8_is_an_input_like_any_other(line, form):
 @pytest.mark.parametrize("beginning", ["x\ty".encode("utf-16"), gzip.compress(b"x\ty", mtime=0)])
 @pytest.mark.parametrize("form", ["lines", "jsonl"])
 def test_what_begins_as_another_format_is_a_wrong_request(beginning, form):
-    with pytest.raises(DataError, match=r"^in:1: .* it looks like (UTF-16|a gzip file)"):
+    with pytest.raises(DataError, match=r"^in(:1: .* it looks like UTF-16|: is a gzip file)"):
         records(PAIR, beginning, GOOD, form=form)
 
 

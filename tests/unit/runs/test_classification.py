@@ -292,13 +292,6 @@ def test_one_label_is_not_enough(tmp_path):
         into(tmp_path)
 
 
-def test_an_empty_label_is_named(tmp_path):
-    write(tmp_path)
-    (tmp_path / "train.tsv").write_text("sweet\tthe honey\n\tthe sugar\n")
-    with pytest.raises(DataError, match=r"train.tsv:2: the label is empty"):
-        into(tmp_path)
-
-
 @pytest.mark.parametrize(
     "sections, message",
     [

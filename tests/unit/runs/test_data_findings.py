@@ -60,7 +60,8 @@ def test_labels_of_a_classification(notes, tmp_path):
     (tmp_path / "c.tsv").write_text("".join(f"{row}\n" for row in rows))
     data = LABELS.format("c.tsv")
     assert notes("sst2", data, data, "task.labels=null") == [
-        "data.train: labels that differ only in upper and lower case are different classes: 'Neg' and 'neg'",
+        "data.train: 'Neg' (1) and 'neg' (398) look alike, but differ in upper and lower case; they are "
+        "different classes; make them equal if they are one",
         "data.train: 398 of 401 (99.3%) rows have the label 'neg'; accuracy says little about a model",
         "data.valid: 401 of 401 (100.0%) rows are also training rows; its scores are too high",
     ]

@@ -1,5 +1,7 @@
 """Numbers of texts: read, kept exactly, and given back in their unit."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from heedful.nn.layout import Tokens
 from heedful.tasks.inputs import texts as reading
 from heedful.tasks.inputs.processor import Scale
 from heedful.tasks.prediction import PredictOptions
-from heedful.tasks.regression import NumberProcessor, parse_target
+from heedful.tasks.regression import NumberProcessor, number_hint, parse_target
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -45,7 +47,16 @@ def test_numbers_are_kept_exactly(value):
     "label, message",
     [
         ("high", "expected a number as label, got 'high'"),
-        ("3,5", "got '3,5'; write '3.5'"),
+        ("3,5", "got '3,5'; write '3.5', with a decimal point"),
+        (
+            "1,001",
+            "got '1,001'; this is ambiguous: write '1.001' if the comma is a decimal comma, or '1001' if it "
+            "separates thousands, and so in all rows",
+        ),
+        ("-1.234,5", "got '-1.234,5'; write '-1234.5', with a decimal point"),
+        ("1,234.5", "got '1,234.5'; write '1234.5', with a decimal point"),
+        ("1,234,567", "got '1,234,567'; write '1234567', without marks between thousands"),
+        ("12 %", "got '12 %'; write all without the percent sign"),
         ("", "expected a number"),
         ("nan", "not a finite"),
         ("-inf", "finite"),
@@ -82,3 +93,24 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="alignment"):
         TASK.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])
+
+
+MARKS = {"decimal comma": ("", ","), "German": (".", ","), "English": (",", "."), "French": ("\u00a0", ",")}
+
+
+@pytest.mark.parametrize("country", [*MARKS, "Swiss"])
+@given(number=st.decimals(-(10**7), 10**7, places=2))
+def test_what_a_hint_says_is_read_as_the_number(country, number):
+    """Written as a country writes it, and then as the message says; if it says two forms, one of them."""
+    thousands, point = MARKS.get(country, ("\u2019", "."))
+    written = f"{number:,.2f}".translate({ord(","): thousands, ord("."): point})
+    try:
+        assert parse_target(row(written)) == float(number)
+    except DataError as error:
+        forms = re.findall(r"write '([^']*)'|or '([^']*)'", str(error).split("got")[1])
+        assert float(number) in [parse_target(row(one or other)) for one, other in forms]
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1,2,3", "1-2", "1 2 3", "€ 5", "12:30"])
+def test_no_number_no_hint(text):
+    assert number_hint(text) == ""

@@ -1,17 +1,20 @@
 """Labels: collect them from rows, number them, and predict and score them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from heedful.config import Config
+from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError, RequestError, nearest
+from heedful.identifiers import identifier, in_order, number_of
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
@@ -20,6 +23,9 @@ from heedful.typing import JsonMapping
 
 LABEL = "label"
 """The column of the label."""
+
+EMPTY_LABEL = f"empty {LABEL}"
+"""The reason for which a row without a label is dropped, as `heedful.data.report.keep` calls it."""
 
 FEWEST_LABELS = 2
 
@@ -36,10 +42,16 @@ class LabelsConfig(Config):
     """A task that predicts labels.
 
     Args:
-        labels: all labels in their order; by default those of the training data, sorted.
+        labels: all labels in their order; by default those of the training data, sorted, as numbers if all
+            are numbers.
     """
 
     labels: list[str] | None = Field(default=None, min_length=2)
+
+    @field_validator("labels")
+    @classmethod
+    def _compared(cls, labels: list[str] | None) -> list[str] | None:
+        return None if labels is None else [*map(identifier, labels)]
 
     @model_validator(mode="after")
     def _different(self) -> "LabelsConfig":
@@ -57,36 +69,31 @@ def located_label(row: LocatedRow[Row]) -> tuple[str, Location]:
 def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labels:
     """Return all labels: those of the recipe, in their order; or those that occur, sorted.
 
+    Rows without a label are left out.
+
     Args:
         labels: of all rows.
         allowed: the labels of the recipe, if it names them.
 
     Raises:
-        DataError: if a label is empty or not allowed, an allowed one does not occur, there are fewer than
-            two, or two differ only in white space at their ends.
+        DataError: if a label is not allowed, an allowed one does not occur, or there are fewer than two.
     """
     counts: Counter[str] = Counter()
-    first_spellings: dict[str, tuple[str, Location]] = {}
     for label, where in labels:
-        if not label.strip():
-            raise DataError(f"{where}: the label is empty")
+        if not label:
+            continue
+        if allowed is not None:
+            label = known_label(label, tuple(allowed))
         if allowed is not None and label not in allowed:
             raise DataError(
                 f"{where}: the label {label!r} is not in task.labels{nearest(label, allowed)}; "
                 f"they are {first_labels(allowed)}"
             )
-        if allowed is None and not counts[label]:
-            other, first_at = first_spellings.setdefault(label.strip(), (label, where))
-            if other != label:
-                raise DataError(
-                    f"{where}: the label {label!r} differs from {other!r} ({first_at}) only in white space "
-                    "at its ends; make them identical"
-                )
         counts[label] += 1
     if allowed is None:
         if len(counts) < FEWEST_LABELS:
             raise DataError(f"at least two different labels are needed, got {len(counts)}: {sorted(counts)}")
-        return tuple(sorted(counts))
+        return tuple(in_order(counts))
     if missing := [label for label in allowed if not counts[label]]:
         raise DataError(
             f"no example has the label {missing[0]!r} of task.labels: it cannot be learned; "
@@ -98,6 +105,44 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
 @lru_cache(maxsize=8)
 def _index_of_label(labels: Labels) -> dict[str, int]:
     return {label: index for index, label in enumerate(labels)}
+
+
+@lru_cache(maxsize=8)
+def _label_of_number(labels: Labels) -> dict[float, str]:
+    """Return the label that is each number; several labels may be one number, such as 7 and 007."""
+    numbers = {label: number for label in labels if (number := number_of(label)) is not None}
+    counts = Counter(numbers.values())
+    return {number: label for label, number in numbers.items() if counts[number] == 1}
+
+
+def known_label(label: str, known: Labels) -> str:
+    """Return a label as training knows it: so written, or the only label that is the same number.
+
+    Without such a label, it is returned as it is compared (`heedful.identifiers.identifier`).
+    """
+    compared, index = identifier(label), _index_of_label(known)
+    if label in index or compared in index or (number := number_of(compared)) is None:
+        return label if label in index else compared
+    return _label_of_number(known).get(number, compared)
+
+
+def labelled_rows(
+    rows: Iterator[LocatedRow[Row]], limit: int | None, known: Labels = ()
+) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+    """Return the rows to score, their labels as training knows them, and those without a label.
+
+    Args:
+        rows: the rows.
+        limit: the number of rows that are read at most.
+        known: the labels of the run, if its labels are texts.
+    """
+    kept, empty = [], Tally()
+    for row, where in islice(rows, limit):
+        if not row[LABEL]:
+            empty.add(where)
+        else:
+            kept.append(LocatedRow({**row, LABEL: known_label(row[LABEL], known)} if known else row, where))
+    return kept, {EMPTY_LABEL: empty}
 
 
 def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
@@ -115,8 +160,8 @@ def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) 
     return indices[label]
 
 
-def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> None:
-    """Check that labels given by a user are labels of the training data.
+def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> list[str]:
+    """Return labels given by a user as the training data have them.
 
     Args:
         labels: those given.
@@ -126,12 +171,14 @@ def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> N
     Raises:
         RequestError: one is unknown.
     """
-    for label in labels:
-        if label not in known:
+    written = {label: known_label(label, tuple(known)) for label in labels}
+    for label, known_one in written.items():
+        if known_one not in known:
             raise RequestError(
                 f"{key}{': ' if key else ''}unknown label {label!r}{nearest(label, known)}; expected one of "
                 f"{first_labels(known)}"
             )
+    return [*written.values()]
 
 
 @dataclass(frozen=True)

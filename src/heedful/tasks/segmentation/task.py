@@ -249,8 +249,8 @@ class ImageSegmentation(ImageTask):
             answers = patch_scores(model(on_device)).argmax(-1).cpu()
         explained = torch.arange(len(answers))
         if options.target is not None:
-            check_known([options.target], labels)
-            explained = (answers == labels.index(options.target)).nonzero()[:, 0]
+            (target,) = check_known([options.target], labels)
+            explained = (answers == labels.index(target)).nonzero()[:, 0]
             if not len(explained):
                 raise RequestError(f"no patch of the image has the label {options.target!r}; choose another")
         masks = np.full((1, config.image_size, config.image_size), UNSCORED, dtype=np.uint8)
