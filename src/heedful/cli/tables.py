@@ -96,7 +96,7 @@ class _RecordReader:
 
     def read(self, location: "Location", record: Sequence[str]) -> Input:
         """Return the input of a record, with an error if the record lacks a field."""
-        problem = self.source.problem(location, record, self.header, self.keys.values())
+        problem = self.source.problem(location, record, self.header, self.keys)
         if problem:
             return Input({}, problem)
         names = self._names(len(record))
