@@ -9,18 +9,11 @@ from typing import Any, TypeAlias
 from heedful.api.checks import check_sets
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
-from heedful.data.lines import find
+from heedful.data.lines import HeaderError, find
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
-from heedful.data.sources import (
-    USER_TABLES,
-    HeaderError,
-    SourceConfig,
-    field_names,
-    is_user_table,
-    list_columns,
-    user_table,
-)
+from heedful.data.sources import SourceConfig, list_columns
 from heedful.data.text import TsvSource
+from heedful.data.user_files import USER_TABLES, field_names, is_user_table, user_table
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of

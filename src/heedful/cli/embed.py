@@ -9,7 +9,6 @@ import typer
 
 from heedful import files
 from heedful.cli import options
-from heedful.cli.inputs import Input
 from heedful.cli.options import Device
 from heedful.cli.output import check_out, json_result, log
 from heedful.cli.predict import Inputs, NoteLog, answered, with_input
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from heedful.data.lines import Record
     from heedful.tasks.embedding import Embedding
 
 Pooling = Annotated[
@@ -65,16 +65,16 @@ def embed(
 
     loaded_run = load(run, device=device)
     columns = loaded_run.task.embedded_columns
-    parsed = inputs.read(source, loaded_run, columns=columns)
+    blocks = inputs.blocks(source, loaded_run, columns=columns)
     notes, vectors = NoteLog(), []
     compute = partial(loaded_run.embeddings, pooling=pooling, layer=None if layer is None else layer - 1)
     compute([])  # also without inputs, an unsupported task or pooling is an error
-    answers = answered(source.blocks(parsed), columns, compute, lambda error: Embedding(None, error=error))
-    for parsed_input, embedding in answers:
+    answers = answered(blocks, columns, compute, lambda error: Embedding(None, error=error))
+    for record, embedding in answers:
         if out is None:
-            json_result(_record(parsed_input, embedding))
+            json_result(_output(record, embedding))
         vectors.append(embedding.vector)
-        notes.add(embedding, parsed_input.values.get(columns.inputs[0]))
+        notes.add(embedding, record.row.get(columns.inputs[0]))
     notes.summarize()
     if out is not None:
         _write(out, vectors, loaded_run.embedding_width)
@@ -82,12 +82,12 @@ def embed(
         raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
 
 
-def _record(parsed_input: Input, embedding: "Embedding") -> JsonObject:
+def _output(record: "Record", embedding: "Embedding") -> JsonObject:
     """Return the JSON object of an input: its keys and its vector, or an error."""
     vector = None if embedding.vector is None else embedding.vector.tolist()
     parts = {"vector": vector, "note": embedding.note, "error": embedding.error}
     answer = {"version": 1, **{key: part for key, part in parts.items() if part is not None}}
-    return with_input(parsed_input, answer, parts.keys())
+    return with_input(record, answer, parts.keys())
 
 
 def _write(out: Path, vectors: Sequence["NDArray[np.float32] | None"], width: int) -> None:

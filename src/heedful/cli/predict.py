@@ -12,23 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Input, InputFormat, Source, text_of
+from heedful.cli.inputs import Source, in_blocks, names_of, text_of
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
 from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
 from heedful.cli.output import check_out, json_result, log, one_line, result, write_result
-from heedful.cli.tables import OUTPUTS, TableWriter, is_table, table_inputs
+from heedful.cli.tables import OUTPUTS, TableWriter
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.files import has_suffix
 from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from heedful.data.lines import Record
     from heedful.runs.run import Run
     from heedful.tasks.embedding import Embedding
     from heedful.tasks.generation.streaming import Streaming
     from heedful.tasks.task_info import Columns
 
 Answer = TypeVar("Answer")
+
+JSON_LINES = (".jsonl", ".ndjson")
+"""Suffixes of JSON lines."""
+
+NAMED_FORMS = (".csv", ".tsv", ".conll", ".conllu", *JSON_LINES)
+"""Suffixes that say how a file is read, so that nobody needs to be informed."""
 
 FIRST = 10
 """Number of notes per sort that are logged in full."""
@@ -70,17 +77,22 @@ class Inputs:
         is_single = len(self.files) == 1 and not os.path.isdir(self.files[0])
         return self.files[0] if is_single else None
 
-    def source(self, run: Path, verb: str = "predict") -> Source:
-        """Open the source of the inputs; ``run`` and ``verb`` are used in error messages.
+    def source(self, run: Path, verb: str = "predict", *, whole: bool = False) -> Source | None:
+        """Open the source of the inputs; None if they are images themselves.
+
+        Args:
+            run: for messages, like ``verb``.
+            verb: the verb.
+            whole: whether the source is one input, including line breaks.
 
         Raises:
             DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
         """
         file = self.only_file
-        if file is None:
-            return Source(self.files[0], ())
+        if file is None or is_image(file):
+            return None
         try:
-            return Source.of(file)
+            source = Source.of(file)
         except (DataError, OSError) as error:  # OSError: a text may be too long for a file name
             if os.path.exists(file) or not (" " in file or not Path(file).suffix):
                 raise
@@ -88,38 +100,24 @@ class Inputs:
             text = shlex.quote(file) if len(file) <= 60 else "TEXT"
             remedy = f"echo {text} | heedful {verb} {shlex.quote(str(run))}"
             raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
-
-    @property
-    def is_table(self) -> bool:
-        """Whether the file is a table (CSV, TSV)."""
-        return self.only_file is not None and is_table(self.only_file)
-
-    @property
-    def is_parquet(self) -> bool:
-        """Whether the file is a Parquet file, whose rows are read as JSON lines."""
-        from heedful.data.parquet import is_parquet
-
-        return self.only_file is not None and is_parquet(self.only_file)
+        return source.as_one_line() if whole else source
 
     @property
     def structured(self) -> bool:
-        """Whether answers are JSON lines, and inputs too, except tables."""
-        return self.jsonl or has_suffix(self.only_file or "", ".jsonl")
+        """Whether answers are JSON lines."""
+        return self.jsonl or has_suffix(self.only_file or "", *JSON_LINES)
 
-    def input_format(self, run: "Run", columns: "Columns | None" = None) -> InputFormat:
-        """Return the format of an input; ``columns`` are by default those of predictions.
-
-        Raises:
-            RequestError: ``--column`` names more fields than an input has, or those of plain text.
-        """
-        if self.column and not (self.is_table or self.is_parquet or self.structured):
-            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
-        return InputFormat.by(run, self.column or (), columns)
+    def blocks(
+        self, source: Source | None, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
+    ) -> "Iterator[list[Record]]":
+        """Yield the inputs in blocks that are answered together (see `read`)."""
+        records = self.read(source, run, whole=whole, columns=columns)
+        return in_blocks(records) if source is None else source.blocks(records)
 
     def read(
-        self, source: Source, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
-    ) -> Iterator[Input]:
-        """Yield the inputs: records or lines of the file, or files themselves if they are images.
+        self, source: Source | None, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
+    ) -> "Iterator[Record]":
+        """Yield the inputs: records of the file, or files themselves if they are images.
 
         Args:
             source: the source of the inputs.
@@ -131,22 +129,40 @@ class Inputs:
             RequestError: the run or the file does not support the options.
             DataError: a folder has no images, or the file is in the wrong format.
         """
-        from heedful.data.images import SUFFIXES
+        from heedful.runs.inputs import FORMS, input_form, read_inputs
 
-        file = self.only_file
-        reads_images = bool(run.task.columns.images)
-        if file is None and not reads_images:
+        columns = columns or run.task.columns
+        if source is None:
+            return self._images(run, columns)
+        form = "lines" if whole else input_form(run, columns, source.file)
+        if form == "lines" and self.structured and not whole:
+            form = "jsonl"
+        if self.column and form not in ("table", "jsonl", "parquet", "datasets"):
+            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+        if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
+            log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
+        names = names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
+        return read_inputs(run, columns, source.file, form, names)
+
+    def _images(self, run: "Run", columns: "Columns") -> "Iterator[Record]":
+        """Yield the images that are given as files and folders."""
+        from heedful.data.lines import Location, Record
+
+        if not run.task.columns.images:
+            if (file := self.only_file) is not None:
+                raise RequestError(f"{file}: an image; this run reads texts")
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
-        input_format = self.input_format(run, columns)
-        if file is not None and not reads_images and file.lower().endswith(SUFFIXES):
-            raise RequestError(f"{file}: an image; this run reads texts")
-        if file is None or (reads_images and file.lower().endswith(SUFFIXES)):
-            return iter([Input({input_format.keys[0]: path}) for path in _image_paths(self.files)])
-        if self.is_table and not whole:
-            return table_inputs(file, input_format, run.recipe.data.train)
-        return input_format.read(source, structured=self.structured or self.is_parquet)
+        rows = ({columns.inputs[0]: path} for path in _image_paths(self.files))
+        return (Record(Location(""), row, row) for row in rows)
+
+
+def is_image(file: str) -> bool:
+    """Whether a file is an image by its name."""
+    from heedful.data.images import SUFFIXES
+
+    return file.lower().endswith(SUFFIXES)
 
 
 def _image_paths(files: Sequence[str]) -> Iterator[str]:
@@ -278,7 +294,7 @@ def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Pat
         raise RequestError("--n-best and --alignment require --jsonl, without --out")
     if (plain.stream or plain.whole) and inputs.structured:
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
-    if plain.whole and inputs.is_parquet:
+    if plain.whole and has_suffix(inputs.only_file or "", ".parquet"):
         raise RequestError("--whole: not supported for .parquet, which has rows; remove it")
     if plain.stream and out:
         raise RequestError("--stream is not supported with --out; remove one of them")
@@ -299,33 +315,32 @@ def predict(
     """
     _check_formats(inputs, task, plain, out)
     with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
-        source = inputs.source(run)
-        if plain.whole:
-            source = source.as_one_line()
+        source = inputs.source(run, whole=plain.whole)
         from heedful.runs.arguments import streaming
         from heedful.runs.run import load
 
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
         predictor = task.predictor(loaded_run, precision)
-        parsed = inputs.read(source, loaded_run, whole=plain.whole)
         if plain.stream:
-            answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
+            records = inputs.read(source, loaded_run, whole=plain.whole)
+            answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), records)
         else:
-            answers = _answers(loaded_run, predictor, source.blocks(parsed))
+            blocks = inputs.blocks(source, loaded_run, whole=plain.whole)
+            answers = _answers(loaded_run, predictor, blocks)
         columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
         first_key = loaded_run.task.columns.inputs[0]
         notes = NoteLog()
-        for parsed_input, prediction in answers:
+        for record, prediction in answers:
             if masks is not None:
-                masks.add(parsed_input.values.get(first_key, ""), prediction)
+                masks.add(record.row.get(first_key, ""), prediction)
             if table is not None:
-                table.add(parsed_input.record, prediction)
+                table.add(record.fields, prediction)
             elif inputs.structured:
-                json_result(answer_record(parsed_input, prediction, columns))
+                json_result(answer_record(record, prediction, columns))
             else:
                 result("" if plain.stream else one_line(prediction.text))
-            notes.add(prediction, parsed_input.values.get(first_key))
+            notes.add(prediction, record.row.get(first_key))
         notes.summarize()
         if table is not None:
             table.write()
@@ -348,8 +363,8 @@ def _mask_folder(out: Path, run: "Run", inputs: Inputs) -> MaskFolder:
 
 
 def _answers(
-    run: "Run", predictor: Predictor, blocks: Iterable[Sequence[Input]]
-) -> Iterator[tuple[Input, Prediction]]:
+    run: "Run", predictor: Predictor, blocks: "Iterable[Sequence[Record]]"
+) -> "Iterator[tuple[Record, Prediction]]":
     """Yield each input with its answer, or with the error of an invalid input, block by block.
 
     Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
@@ -357,57 +372,55 @@ def _answers(
     n_answered, columns = 0, run.task.columns
     empty = dict.fromkeys(columns.inputs, "")
     for block in blocks:
-        batch = [
-            columns.input_of(empty if parsed_input.error else parsed_input.values) for parsed_input in block
-        ]
+        batch = [columns.input_of(empty if record.error else record.row) for record in block]
         predictions = predictor.predict(batch, first=n_answered)
-        for parsed_input, prediction in zip(block, predictions, strict=True):
-            yield parsed_input, Prediction("", error=parsed_input.error) if parsed_input.error else prediction
+        for record, prediction in zip(block, predictions, strict=True):
+            yield record, Prediction("", error=str(record.error)) if record.error else prediction
         n_answered += len(block)
 
 
 def _streamed(
-    run: "Run", predictor: "Streaming", inputs: Iterable[Input]
-) -> Iterator[tuple[Input, Prediction]]:
+    run: "Run", predictor: "Streaming", records: "Iterable[Record]"
+) -> "Iterator[tuple[Record, Prediction]]":
     """Print each answer while it is generated, then yield its input and the answer or the error."""
     key = run.task.columns.inputs[0]
-    for ordinal, parsed_input in enumerate(inputs):
-        prediction = Prediction("", error=parsed_input.error)
-        if not parsed_input.error:
+    for ordinal, record in enumerate(records):
+        prediction = Prediction("", error=str(record.error))
+        if record.error is None:
             try:
-                pieces = predictor.stream(parsed_input.values[key], ordinal=ordinal)
+                pieces = predictor.stream(record.row[key], ordinal=ordinal)
                 while True:
                     write_result(next(pieces))
             except StopIteration as end:
                 prediction = end.value
             except DataError as error:
                 prediction = Prediction("", error=str(error))
-        yield parsed_input, prediction
+        yield record, prediction
 
 
-def answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
-    """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
+def answer_record(record: "Record", prediction: Prediction, columns: set[str]) -> JsonObject:
+    """Merge the answer with the input's other fields; those that clash with the answer go under ``input``.
 
     The task's ``columns`` also go under ``input`` if the input could not be read.
     """
     answer = {**prediction.to_dict(), "version": 1}
-    return with_input(parsed_input, answer, {*prediction.keys(), *(columns if parsed_input.error else ())})
+    return with_input(record, answer, {*prediction.keys(), *(columns if record.error else ())})
 
 
-def with_input(parsed_input: Input, answer: JsonObject, reserved: Collection[str]) -> JsonObject:
-    """Merge an answer with the input's keys; ``reserved`` ones go under ``input``."""
+def with_input(record: "Record", answer: JsonObject, reserved: Collection[str]) -> JsonObject:
+    """Merge an answer with the input's fields; ``reserved`` ones go under ``input``."""
     nested_keys = {"version", "input", *reserved}
-    nested = {key: value for key, value in parsed_input.record.items() if key in nested_keys}
-    passed_through = {key: value for key, value in parsed_input.record.items() if key not in nested_keys}
+    nested = {key: value for key, value in record.fields.items() if key in nested_keys}
+    passed_through = {key: value for key, value in record.fields.items() if key not in nested_keys}
     return {**passed_through, **({"input": nested} if nested else {}), **answer}
 
 
 def answered(
-    blocks: Iterable[Sequence[Input]],
+    blocks: "Iterable[Sequence[Record]]",
     columns: "Columns",
     answer: Callable[[list[Any]], Iterable[Answer]],
     failed: Callable[[str], Answer],
-) -> Iterator[tuple[Input, Answer]]:
+) -> "Iterator[tuple[Record, Answer]]":
     """Yield each input with its answer, or with the error of an invalid input, block by block.
 
     Args:
@@ -417,9 +430,9 @@ def answered(
         failed: returns the answer to an invalid input, from its error.
     """
     for block in blocks:
-        answers = iter(answer([columns.input_of(each.values) for each in block if not each.error]))
-        for each in block:
-            yield each, failed(each.error) if each.error else next(answers)
+        answers = iter(answer([columns.input_of(record.row) for record in block if record.error is None]))
+        for record in block:
+            yield record, next(answers) if record.error is None else failed(str(record.error))
 
 
 class NoteLog:

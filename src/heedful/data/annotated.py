@@ -45,6 +45,9 @@ N_COMPARED = 100
 TAG = re.compile(r"[BIESLUMW]-.+|[^a-z\s]+")
 UPPER_CASE = re.compile("[A-Z]")
 
+FEWEST_LINES = 6
+"""From so many lines on, fields with few different values are tags."""
+
 MOST_WORDS = 1.5
 """A field of a CoNLL file has at most so many words on average; few words contain a space."""
 
@@ -197,7 +200,7 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
 
     Then all lines but comments and blank ones have the same number of fields, two or more, and a blank line
     ends a sentence, not every line. Fields are not texts of several words, and one of them, not the first, is
-    always like a tag: a name in upper case, or with a prefix of span tags.
+    always like a tag: a name in upper case, or with a prefix of span tags, or often the same.
     """
     all_blocks = [*blocks((Location("", number), line) for number, line in enumerate(lines, 1))]
     find_comments = CommentFinder.of(all_blocks)
@@ -222,7 +225,8 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
 
 
 def _are_tags(values: Sequence[str]) -> bool:
-    return all(map(TAG.fullmatch, values)) and any(map(UPPER_CASE.search, values))
+    has_tags = all(map(TAG.fullmatch, values)) and any(map(UPPER_CASE.search, values))
+    return has_tags or (len(values) >= FEWEST_LINES and 2 * len({*values}) <= len(values))
 
 
 class SquadSource(Source):

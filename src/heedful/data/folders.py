@@ -176,9 +176,9 @@ def _table_captions(file: File) -> Iterator[Caption]:
     words = [word.strip().strip('"').lower() for word in first.split(",")]
     is_header = len(words) == 2 and words[0] in FILE_HEADERS and words[1] in TEXT_HEADERS
     if "\t" in first:
-        records, separator, hint = TABBED.records(file), "tab", ""
+        records, separator, hint = TABBED.field_lists(file), "tab", ""
     elif is_header:
-        records, separator = islice(COMMAS.records(file), 1, None), "comma"
+        records, separator = islice(COMMAS.field_lists(file), 1, None), "comma"
         hint = "; put a caption that contains a comma in double quotes"
     else:
         raise DataError(

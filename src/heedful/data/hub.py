@@ -1,6 +1,7 @@
 """Data sets of the Hugging Face ``datasets`` library: by name, from files, or saved to disk."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -9,13 +10,26 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from pydantic import Field, model_validator
 
 from heedful.data.images import LazyImage
-from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all, read_cells
+from heedful.data.lines import (
+    LocatedRow,
+    Location,
+    Paths,
+    Record,
+    Rows,
+    Source,
+    expand,
+    find_all,
+    read_cells,
+)
+from heedful.data.strict_json import without_nan
 from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
 from heedful.typing import JsonMapping
 
 _SAVED = ("state.json", "dataset_dict.json")
-_READERS = ("json", "csv", "parquet", "text")
+READERS = ("json", "csv", "parquet", "text")
+"""Readers of the library for files."""
+
 
 Reader = Callable[[JsonMapping, Location], str | list[str] | LazyImage]
 """Function that reads a column of a record."""
@@ -74,7 +88,7 @@ class DatasetsSource(Source):
 
     @model_validator(mode="after")
     def _readers_need_files(self) -> "DatasetsSource":
-        if self.path in _READERS and self.data_files is None:  # it would read the working directory
+        if self.path in READERS and self.data_files is None:  # it would read the working directory
             raise ValueError(f"path={self.path!r} is a reader and requires `data_files`")
         return self
 
@@ -84,12 +98,19 @@ class DatasetsSource(Source):
         Raises:
             DataError: if the library fails (with its message), or a field is missing.
         """
+        return self.rows_of(self._loaded(root))
+
+    def _loaded(self, root: Path) -> Dataset:
         folder = self._folder(root)
         files = None if self.data_files is None else find_all(self.data_files, root)
         names = None if files is None else [str(file.path) for file in files]
         with self._library_errors():
-            dataset = self._load(folder, names)
-        return self.rows_of(dataset)
+            return self._load(folder, names)
+
+    @property
+    def _name(self) -> str:
+        """The name of the data set in messages."""
+        return f"{self.path}[{self.split}]"
 
     def _folder(self, root: Path) -> Path | None:
         """Return the local folder named by ``path``, or None; a path that can only be local must exist."""
@@ -138,40 +159,84 @@ class DatasetsSource(Source):
             raise DataError(f"datasets: {self.path} has no split {self.split!r}; it has {', '.join(loaded)}")
         return loaded[self.split]
 
+    def records(
+        self, root: Path, columns: Collection[str], optional: Collection[str] = ()
+    ) -> Iterator[Record]:
+        """Yield the records of a data set with all fields that JSON can represent, images excluded."""
+        dataset = self._loaded(root)
+        features = {} if dataset.features is None else dataset.features
+        read = {column: self.columns[column] for column in columns}
+        read |= {column: column for column in optional if column in features}
+        dataset, readers = self._readers(dataset, read)
+        with self._library_errors():
+            for row_number, record in enumerate(dataset, start=1):
+                location, cells, error = Location(self._name, row_number), dict[str, Any](), None
+                try:
+                    cells = {column: read_cell(record, location) for column, read_cell in readers.items()}
+                except DataError as raised:
+                    error = raised
+                yield Record(location, _json_fields(record), cells, error)
+
     def rows_of(self, dataset: Dataset, *, all_needed: bool = True) -> Rows:
         """Yield the rows of a data set that was loaded; as `PartialRow` unless all columns are needed."""
-        name = f"{self.path}[{self.split}]"
         dataset, readers = self._select(dataset)
         with self._library_errors():  # with streaming, the library reads (and fails) here
             for row_number, record in enumerate(dataset, start=1):
-                location = Location(name, row_number)
+                location = Location(self._name, row_number)
                 read = partial(_read, readers, record, location)
                 yield LocatedRow(read_cells(readers, read, all_needed=all_needed), location)
 
     def _select(self, dataset: Dataset) -> tuple[Dataset, dict[str, Reader]]:
         """Select the requested fields, so that no others are decoded, and the reader of each column."""
         features = {} if dataset.features is None else dataset.features
-        top_fields = {f: f if f in features else f.split(".")[0] for f in self.columns.values()}
-        for field, top_field in top_fields.items():
+        self._check_fields(self.columns.values(), features)
+        if features:
+            dataset = dataset.select_columns(sorted({_top_field(f, features) for f in self.columns.values()}))
+        return self._readers(dataset, self.columns)
+
+    def _check_fields(self, fields: Iterable[str], features: Mapping[str, Any]) -> None:
+        for field in fields:
+            top_field = _top_field(field, features)
             if features and top_field not in features:
                 raise DataError(
                     f"datasets: {self.path} has no field {field!r}{nearest(top_field, features)}; "
                     f"it has {', '.join(features)}"
                 )
-        if features:
-            dataset = dataset.select_columns(sorted(set(top_fields.values())))
-        readers: dict[str, Reader] = {}
-        for column, field in self.columns.items():
-            feature = features.get(field)
-            labels = getattr(feature, "feature", feature)  # the feature of the items of a list
+
+    def _readers(self, dataset: Dataset, columns: Mapping[str, str]) -> tuple[Dataset, dict[str, Reader]]:
+        """Return the data set with images as they are stored, and the reader of each column."""
+        features = {} if dataset.features is None else dataset.features
+        self._check_fields(columns.values(), features)
+        for field, feature in features.items():
             if type(feature).__name__ == "Image":
                 dataset = dataset.cast_column(field, type(feature)(decode=False))
-                readers[column] = partial(_image, field)
-            elif isinstance(labels, ClassLabel):
-                readers[column] = partial(_labels, field, labels)
-            else:
-                readers[column] = partial(_text, field)
-        return dataset, readers
+        return dataset, {column: _reader(field, features.get(field)) for column, field in columns.items()}
+
+
+def _top_field(field: str, features: Mapping[str, Any]) -> str:
+    """Return the field of a data set that contains a field."""
+    return field if field in features else field.split(".")[0]
+
+
+def _reader(field: str, feature: object) -> Reader:
+    """Return the function that reads a field."""
+    labels = getattr(feature, "feature", feature)  # the feature of the items of a list
+    if type(feature).__name__ == "Image":
+        return partial(_image, field)
+    return partial(_labels, field, labels) if isinstance(labels, ClassLabel) else partial(_text, field)
+
+
+def _json_fields(record: JsonMapping) -> JsonMapping:
+    """Return the fields that JSON can represent: no bytes; dates, times and decimal numbers become text."""
+    fields = {key: value for key, value in record.items() if not _has_bytes(value)}
+    found: JsonMapping = json.loads(json.dumps(without_nan(fields), default=str))
+    return found
+
+
+def _has_bytes(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_bytes, value.values()))
+    return isinstance(value, bytes) or (isinstance(value, list) and any(map(_has_bytes, value)))
 
 
 def _text(field: str, record: JsonMapping, location: Location) -> str | list[str]:

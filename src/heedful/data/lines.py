@@ -9,7 +9,8 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -20,7 +21,7 @@ from heedful.config import Config
 from heedful.data.encodings import conversion_hint, looks_like_utf16
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 Row = JsonObject
 """The value of each column: a text, a list of texts, or a `heedful.data.images.LazyImage`."""
@@ -79,6 +80,32 @@ class LocatedRow(NamedTuple, Generic[RowT]):
 
 Rows = Iterator[LocatedRow[Row]]
 
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a file as verbs answer it, whether it can be used or not.
+
+    Args:
+        location: where it is.
+        fields: all that it has, under the names of the file.
+        row: the columns that were asked for; without those that cannot be read.
+        error: why the record cannot be used, or None.
+    """
+
+    location: Location
+    fields: JsonMapping = field(default_factory=dict)
+    row: Row = field(default_factory=dict)
+    error: DataError | None = None
+
+
+class HeaderError(DataError):
+    """A user's table does not have the fields that are read."""
+
+
+class ValueRefusedError(DataError):
+    """A record is in the right format but has a value that cannot be read or written back."""
+
+
 Paths = str | Annotated[list[str], Field(min_length=1)]
 """One path, or several that are read one after another."""
 
@@ -110,12 +137,57 @@ class Source(Config):
         """
         raise NotImplementedError
 
+    def records(
+        self, root: Path, columns: Collection[str], optional: Collection[str] = ()
+    ) -> Iterator[Record]:
+        """Yield all records as verbs answer them: with every field, and an error if one cannot be used.
+
+        Args:
+            root: as of `open`.
+            columns: the columns that every record must have.
+            optional: columns that are read from records that have them.
+
+        Raises:
+            DataError: as `open`; of sources whose records do not fail one by one, any error.
+        """
+        for row, location in self.open(root):
+            cells = {column: row[column] for column in (*columns, *optional) if column in row}
+            yield Record(location, {key: cell for key, cell in row.items() if is_json(cell)}, cells)
+
+
+def is_json(cell: object) -> bool:
+    """Return whether a cell is a text or a list of texts, not an image."""
+    return isinstance(cell, str | list)
+
 
 class File(NamedTuple):
     """An existing file or folder: its path, and its name in messages."""
 
     path: Path
     name: str
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether it is a regular file, not a pipe or standard input."""
+        return self.path.is_file()
+
+
+class Stream(File):
+    """Lines that can be read only once, such as standard input."""
+
+    raw: Iterable[bytes]
+
+    @classmethod
+    def of(cls, name: str, raw: Iterable[bytes]) -> "Stream":
+        """Return a stream of lines with their ends."""
+        stream = cls(Path("-"), name)
+        stream.raw = raw
+        return stream
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether it is a regular file: no."""
+        return False
 
 
 def files_in(folder: File) -> list[File]:
@@ -184,11 +256,30 @@ def located_lines(file: File) -> Iterator[tuple[Location, str]]:
         DataError: if the file is empty, cannot be read, is not UTF-8, or is named ``.gz`` and is not gzip.
     """
     location = None
-    for line_number, raw in enumerate(raw_lines(file), start=1):
-        location = Location(file.name, line_number)
-        yield location, decoded(raw, location, file)
+    for location, line in lines_or_errors(file):
+        if isinstance(line, DataError):
+            raise line
+        yield location, line
     if location is None:
         raise DataError(f"{file.name}: the file is empty")
+
+
+def lines_or_errors(file: File) -> Iterator[tuple[Location, str | DataError]]:
+    """Yield the lines of a file with their locations; in place of one that is not UTF-8, the error.
+
+    Raises:
+        DataError: if the file cannot be read further, or its beginning is UTF-16 or gzip.
+    """
+    hinted: File | None = file
+    for line_number, raw in enumerate(raw_lines(file), start=1):
+        location = Location(file.name, line_number)
+        try:
+            yield location, decoded(raw, location, hinted)
+        except DataError as error:
+            if line_number == 1 and (looks_like_utf16(raw) or raw.startswith(b"\x1f\x8b")):
+                raise
+            hinted = None  # the first message suggests an encoding
+            yield location, ValueRefusedError(str(error))
 
 
 def lines(file: File) -> Iterator[str]:
@@ -240,6 +331,9 @@ def raw_lines(file: File) -> Iterator[bytes]:
     Raises:
         DataError: if the file cannot be read, or is named ``.gz`` and is not gzip.
     """
+    if isinstance(file, Stream):
+        yield from file.raw
+        return
     try:
         if file.path.suffix.lower() != ".gz":
             with file.path.open("rb") as stream:
@@ -261,9 +355,9 @@ def raw_lines(file: File) -> Iterator[bytes]:
 
 def _not_utf8(location: Location, raw: bytes, error: UnicodeDecodeError, file: File | None) -> str:
     hint = "convert it to UTF-8"
-    if file is not None:
+    if file is not None and not isinstance(file, Stream):
         # A pipe cannot be read again.
-        beginning = islice(raw_lines(file), N_SAMPLED) if file.path.is_file() else ()
+        beginning = islice(raw_lines(file), N_SAMPLED) if file.can_be_read_again else ()
         hint = conversion_hint((*beginning, raw), file.name)
     elif location.line == 1 and looks_like_utf16(raw):
         hint = "it looks like UTF-16; convert it to UTF-8"

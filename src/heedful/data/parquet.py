@@ -3,14 +3,14 @@
 The library (pyarrow, which ``datasets`` needs too) is imported when a file is read.
 """
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.data.file_hints import listed
 from heedful.data.hub import DatasetsSource
+from heedful.data.lines import HeaderError
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,48 +25,25 @@ def is_parquet(file: str) -> bool:
     return file.lower().endswith(".parquet")
 
 
-def parquet_source(path: Path, namings: Sequence[Mapping[str, str]]) -> DatasetsSource:
+def parquet_source(path: Path, namings: Sequence[Mapping[str, str]], stored: Path) -> DatasetsSource:
     """Return the source for a file, with the first naming of columns whose fields it has.
 
     Args:
         path: the file.
         namings: the field of each column.
+        stored: its path in the source.
 
     Raises:
-        DataError: the file cannot be read, or it has the fields of no naming.
+        DataError: the file cannot be read.
+        HeaderError: it has the fields of no naming.
     """
     with _opened(path) as file:
         fields = file.schema_arrow.names
     for naming in namings:
         if all(name in fields or name.split(".")[0] in fields for name in naming.values()):
-            return DatasetsSource(
-                path="parquet", data_files=str(path.resolve()), columns={**naming}, streaming=True
-            )
+            return DatasetsSource(path="parquet", data_files=str(stored), columns={**naming}, streaming=True)
     expected = " and ".join(namings[0].values())
-    raise DataError(f"{path}: expected the fields {expected}, got {', '.join(fields)}; rename them")
-
-
-def parquet_lines(path: Path) -> Iterator[bytes]:
-    """Yield the rows of a file as JSON lines; fields with bytes, such as images, are left out.
-
-    Dates, times and decimal numbers become text, and numbers that are not finite null.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    with _opened(path) as file:
-        fields = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
-        for batch in file.iter_batches(ROWS, columns=fields):
-            for record in batch.to_pylist():
-                yield f"{json.dumps(_finite(record), ensure_ascii=False, default=str)}\n".encode()
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
+    raise HeaderError(f"{path}: expected the fields {expected}, got {listed(fields)}; rename them")
 
 
 @contextmanager

@@ -17,21 +17,25 @@ from heedful.data.lines import (
     LocatedRow,
     Location,
     Paths,
+    Record,
     Row,
     Rows,
     Source,
+    ValueRefusedError,
     expand,
     files_in,
     find,
     find_all,
     lines,
+    lines_or_errors,
     located_lines,
     raw_lines,
     read_text,
     rows_of_all,
 )
+from heedful.data.strict_json import parse_strictly, without_nan
 from heedful.errors import DataError, nearest, type_name
-from heedful.files import has_suffix, parse_json
+from heedful.files import has_suffix
 from heedful.typing import JsonObject
 
 TEXT = "text"
@@ -232,20 +236,42 @@ class TsvSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
+        for record in self.records_of(file, self.columns):
+            if record.error is not None:
+                raise record.error
+            yield LocatedRow(record.row, record.location)
+
+    def records(
+        self, root: Path, columns: Collection[str], optional: Collection[str] = ()
+    ) -> Iterator[Record]:
+        """Yield the records of the files; an optional column is read if the header has its name."""
+        files = find_all(self.paths, root)
+        return chain.from_iterable(self.records_of(file, columns, optional) for file in files)
+
+    def records_of(
+        self, file: File, columns: Collection[str], optional: Collection[str] = ()
+    ) -> Iterator[Record]:
+        """Yield the records of a file that are not blank, with the cells of some columns."""
         header, records = self.header_and_records(file)
         numbers = self.field_numbers(header, file)
+        read = {column: numbers[column] for column in columns}
+        read |= {column: header.index(column) for column in optional if column in header}
         for location, record in records:
-            if problem := self.problem(location, record, header, numbers):
-                raise DataError(problem)
-            yield LocatedRow({column: record[number] for column, number in numbers.items()}, location)
+            if _is_blank(record, header, read.values()):
+                continue
+            if problem := self.problem(location, record, header, read):
+                yield Record(location, error=DataError(problem))
+                continue
+            cells = {column: record[number] for column, number in read.items()}
+            yield Record(location, _named_fields(record, header, numbers, read), cells)
 
     def header_and_records(self, file: File) -> tuple[list[str], Iterator[tuple[Location, list[str]]]]:
         """Return the names of the fields, empty without a header, and the records after it.
 
         Raises:
-            DataError: as `records`.
+            DataError: as `field_lists`.
         """
-        records = self.records(file)
+        records = self.field_lists(file)
         return (next(records)[1] if self.header else []), records
 
     def field_numbers(self, header: list[str], file: File) -> dict[str, int]:
@@ -271,7 +297,7 @@ class TsvSource(Source):
             return f"{location}: {counts}{hint or self._quotes_hint(record)}"
         return None
 
-    def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
+    def field_lists(self, file: File) -> Iterator[tuple[Location, list[str]]]:
         """Yield the fields of each line of a file, the header included.
 
         Raises:
@@ -304,7 +330,7 @@ class TsvSource(Source):
         """Return a hint if another common separator gives the required fields."""
         line = self.separator.join(record)
         others = (other for other in SEPARATORS if other != self.separator and other in line)
-        fitting = next((other for other in others if self._fits(line, other)), None)
+        fitting = next((other for other in others if self.fits(line, other)), None)
         if fitting is None:
             return ""
         quotes = " and `quotes: true`" if '"' in line and not self.quotes else ""
@@ -324,9 +350,9 @@ class TsvSource(Source):
             return ""
         return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
 
-    def _fits(self, line: str, separator: str) -> bool:
-        """Whether a line has the required fields if it is split by ``separator``."""
-        fields = [field.strip().strip('"') for field in line.split(separator)]
+    def fits(self, line: str, separator: str | None = None) -> bool:
+        """Whether a line has the required fields if it is split by a separator, by default its own."""
+        fields = [field.strip().strip('"') for field in line.split(separator or self.separator)]
         names = [field for field in self.columns.values() if isinstance(field, str)]
         numbers = [field for field in self.columns.values() if isinstance(field, int)]
         return {*names} <= {*fields} and (
@@ -338,6 +364,36 @@ class TsvSource(Source):
         if self.quotes or not any(field.startswith('"') for field in record):
             return ""
         return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
+
+
+def _is_blank(record: Sequence[str], header: Sequence[str], numbers: Collection[int]) -> bool:
+    """Whether a line is blank; in a table of one field, an empty line is an empty text."""
+    has_one_field = len(header) == 1 or (not header and {*numbers} <= {0, -1})
+    return not record or (len(record) == 1 and not record[0] and not has_one_field)
+
+
+def _named_fields(
+    record: Sequence[str], header: Sequence[str], numbers: Mapping[str, int], read: Mapping[str, int]
+) -> dict[str, str]:
+    """Return the fields of a record by name: that of the header, or of its column, or its number.
+
+    Blank fields after those of the header are only kept if a column is read from one of them.
+    """
+    n_fields = len(record)
+    if header:
+        n_kept = max(len(header), 1 + max((number % n_fields for number in read.values()), default=0))
+        return dict(zip(_distinct_names(header, n_fields), record[:n_kept], strict=False))
+    columns = {n % n_fields: column for column, n in numbers.items() if -n_fields <= n < n_fields}
+    return {columns.get(number, str(number)): field for number, field in enumerate(record)}
+
+
+def _distinct_names(header: Sequence[str], n_fields: int) -> list[str]:
+    """Return a name for each field; a repeated one gets a suffix, ``.1``, as in pandas."""
+    names: dict[str, None] = {}
+    for name in (*header, *map(str, range(len(header), n_fields))):
+        candidates = (f"{name}.{n}" if n else name for n in range(len(names) + 1))
+        names[next(candidate for candidate in candidates if candidate not in names)] = None
+    return list(names)
 
 
 def first_missing(record: Sequence[str], numbers: Collection[int]) -> int | None:
@@ -422,29 +478,64 @@ class JsonlSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
-        for location, line in located_lines(file):
-            record = record_of(line, location)
-            row: Row = {column: field_at(record, path, location) for column, path in self.columns.items()}
-            row |= {column: texts_at(record, path, location) for column, path in self.lists.items()}
-            yield LocatedRow(row, location)
+        for record in self.records_of(file, (*self.columns, *self.lists)):
+            if record.error is not None:
+                raise record.error
+            yield LocatedRow(record.row, record.location)
+
+    def records(
+        self, root: Path, columns: Collection[str], optional: Collection[str] = ()
+    ) -> Iterator[Record]:
+        """Yield the objects of the files; an optional column is read from objects that have its name."""
+        files = find_all(self.paths, root)
+        return chain.from_iterable(self.records_of(file, columns, optional) for file in files)
+
+    def records_of(
+        self, file: File, columns: Collection[str], optional: Collection[str] = ()
+    ) -> Iterator[Record]:
+        """Yield the objects of a file, with the cells of some columns; blank lines are skipped."""
+        for location, line in lines_or_errors(file):
+            if isinstance(line, DataError):
+                yield Record(location, error=line)
+            elif line.strip():
+                yield self._record(line, location, columns, optional)
+
+    def _record(
+        self, line: str, location: Location, columns: Collection[str], optional: Collection[str]
+    ) -> Record:
+        fields: JsonObject = {}
+        cells: Row = {}
+        error = None
+        try:
+            fields = record_of(line, location)
+            read = [*columns, *(column for column in optional if column in fields)]
+            cells = {column: self._cell(fields, column, location) for column in read}
+        except DataError as raised:
+            error = raised
+        return Record(location, without_nan(fields), cells, error)
+
+    def _cell(self, fields: JsonObject, column: str, location: Location) -> str | list[str]:
+        if column in self.lists:
+            return texts_at(fields, self.lists[column], location)
+        return field_at(fields, self.columns.get(column, column), location)
 
 
 def record_of(line: str, location: Location) -> JsonObject:
     """Parse the JSON object of a line.
 
     Raises:
-        DataError: if the line is not a JSON object.
+        DataError: if the line is not a JSON object, or has a value that is refused.
     """
     try:
-        record = parse_json(line)
+        record = parse_strictly(line)
+    except ValueRefusedError as error:
+        raise ValueRefusedError(f"{location}: {error}") from None
     except json.JSONDecodeError as error:
         problem = other_format(line, location)
         problem = (
             problem or f"{location}: invalid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         )
         raise DataError(problem) from None
-    except ValueError as error:
-        raise DataError(f"{location}: invalid JSON ({error})") from None
     if not isinstance(record, dict):
         raise DataError(other_format(line, location) or f"{location}: not a JSON object")
     return record
@@ -474,6 +565,15 @@ def texts_at(record: object, path: str, location: Location) -> list[str]:
     return field if isinstance(field, list) else [field]
 
 
+def has_field(record: object, path: str) -> bool:
+    """Whether a record has the field ``path``."""
+    try:
+        _value_at(record, path, Location(""))
+    except DataError:
+        return False
+    return True
+
+
 def _value_at(value: object, path: str, location: Location) -> object:
     if isinstance(value, dict) and path in value:  # a name may itself contain a dot
         return value[path]
@@ -494,13 +594,13 @@ def _text(value: object, path: str, location: Location) -> str:
         return json.dumps(value)
     if not isinstance(value, str):
         kind = "an object" if isinstance(value, dict) else type_name(value)
-        if value is None or isinstance(value, float):  # some programs write NaN for a missing value
+        if value is None or isinstance(value, float):  # of rows in Python, NaN is a missing value
             kind = f"{json.dumps(value)}; remove such rows"
-        raise DataError(f"{location}: field {path!r} must be text, got {kind}")
+        raise ValueRefusedError(f"{location}: field {path!r} must be text, got {kind}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can contain lone surrogates
-        raise DataError(
+        raise ValueRefusedError(
             f"{location}: field {path!r} contains half of a surrogate pair at character {error.start + 1}"
         ) from None
     return value

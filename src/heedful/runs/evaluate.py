@@ -9,7 +9,7 @@ from pathlib import Path
 from heedful.data.annotated import SKIPPED_COMMENTS, note_comments
 from heedful.data.lines import Source
 from heedful.data.report import Tally
-from heedful.data.sources import user_table
+from heedful.data.user_files import user_table
 from heedful.errors import RequestError, nearest
 from heedful.nn.modes import evaluating
 from heedful.recipes.resolve import overrides_tree

@@ -66,10 +66,10 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
                 )
             if isinstance(row.row[column], LazyImage) and column not in columns.images:
                 raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
-        yield with_images(_join_lists(row, columns, is_given=is_given), columns.images, root)
+        yield with_images(join_lists(row, columns, is_given=is_given), columns.images, root)
 
 
-def _join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool) -> LocatedRow[Row]:
+def join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool = False) -> LocatedRow[Row]:
     """Join lists with spaces, in columns in which the task reads one text.
 
     Raises:

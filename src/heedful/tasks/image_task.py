@@ -19,7 +19,8 @@ from heedful.config import Config
 from heedful.data.augmentation import Augmentation
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, EncodedRow
-from heedful.data.sources import FolderSource, LocatedRow, Row, SegmentedFolderSource, UserTable, user_table
+from heedful.data.sources import FolderSource, LocatedRow, Row, SegmentedFolderSource
+from heedful.data.user_files import UserTable, user_table
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.resnet import ResNetConfig

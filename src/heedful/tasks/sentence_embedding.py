@@ -26,8 +26,9 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import LocatedRow, Row, UserTable, reads_first, user_table
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
+from heedful.data.user_files import UserTable, reads_first, user_table
 from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.nn.layout import Ids

@@ -1,6 +1,7 @@
 """Facts about tasks that commands need: words for messages, supported options, and columns."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from heedful.tasks.prediction import TaskInput
@@ -57,7 +58,8 @@ class Columns:
             spaces.
         single_valued: columns with exactly one value; a longer list is an error.
         images: columns of images; a path in them is opened.
-        input_lists: whether an input in JSON lines may also be a list of words.
+        input_lists: whether an input may also be a list of words.
+        trained_as: the column of the training data that an input is, if it has another name there.
     """
 
     required: tuple[str, ...]
@@ -69,6 +71,7 @@ class Columns:
     single_valued: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     input_lists: bool = False
+    trained_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:

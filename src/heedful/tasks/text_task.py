@@ -14,8 +14,9 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
-from heedful.data.sources import LocatedRow, Row, UserTable, user_table
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
+from heedful.data.user_files import UserTable, user_table
 from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig

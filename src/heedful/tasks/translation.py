@@ -16,8 +16,9 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
-from heedful.data.sources import FilesSource, LocatedRow, Row, UserTable, user_table
+from heedful.data.sources import FilesSource, LocatedRow, Row
 from heedful.data.text import TEXT
+from heedful.data.user_files import UserTable, user_table
 from heedful.decoding.config import GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError

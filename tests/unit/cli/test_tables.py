@@ -15,10 +15,8 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli import tables
-from heedful.cli.inputs import InputFormat, Source
 from heedful.cli.main import app
-from heedful.cli.tables import TableWriter, table_inputs
-from heedful.data.sources import TsvSource
+from heedful.cli.tables import TableWriter
 from heedful.errors import DataError, RequestError
 from heedful.tasks.prediction import Prediction
 
@@ -67,7 +65,11 @@ def test_parquet_is_read_as_other_tables(reviews, tmp_path, text):
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ({"y": ["a"]}, [], 'in.parquet:1: expected an object with a string under "'),
+        (
+            {"y": ["a"]},
+            [],
+            "in.parquet: expected the fields x, got y; rename them; or .* --column text=NAME",
+        ),
         ({"text": ["a"]}, ["--whole"], "--whole: not supported for .parquet, which has rows"),
         (b"PAR1 but no table", [], "in.parquet: cannot be read as Parquet: "),
     ],
@@ -154,7 +156,7 @@ def test_the_user_names_a_column(letters, tmp_path):
             "in.jsonl",
             '{"x": "a"}\n',
             ["--column", "y"],
-            'in.jsonl:1: expected an object with a string under "y"',
+            "in.jsonl:1: no field 'y'; there are x",
         ),
         (
             "in.txt",
@@ -223,58 +225,6 @@ def test_several_files_and_folders_are_for_images(letters, tmp_path):
 def test_a_table_may_be_read_as_one_text(letters, tmp_path):
     (tmp_path / "in.csv").write_text("a b\nb\n")
     assert predict(letters, tmp_path / "in.csv", "--whole").stdout.splitlines() == labels(letters, "a b\nb")
-
-
-def test_the_first_line_that_is_an_object_decides_on_the_names():
-    source = Source("in", [b"\xff\n", b'{"r": "x", "a": "y"}\n', b'{"a": "y"}\n'])
-    _, second, third = InputFormat(("a",), recipe_names={"a": "r"}).read(source, structured=True)
-    assert second.values["a"] == "x"
-    assert third.error == 'in:3: expected an object with a string under "r", got no such key'
-
-
-def inputs_of(path, keys=("text",), like=None, **options):
-    return list(table_inputs(str(path), InputFormat(keys, **options), like))
-
-
-def test_a_table_without_a_header_is_read_like_that_of_the_recipe(tmp_path):
-    (tmp_path / "in.tsv").write_text("good\ta\tx\nbad\tb\ty\n")
-    like = TsvSource(paths="x", columns={"label": 0, "text": -2})
-    first, second = inputs_of(tmp_path / "in.tsv", like=like)
-    assert first.record == {"label": "good", "text": "a", "2": "x"}
-    assert second.values["text"] == "b"
-
-
-@pytest.mark.parametrize(
-    ("record", "text", "own"),
-    [
-        ("1,a", "a", {"id": "1", "text": "a"}),
-        ("1,2,a", "a", {"id": "1", "text": "2", "x": "a"}),
-        ("1,2,3,", "", {"id": "1", "text": "2", "x": "3", "3": ""}),
-    ],
-)
-def test_numbers_from_the_end_count_the_fields_of_the_record(tmp_path, record, text, own):
-    (tmp_path / "in.csv").write_text(f"id,text,x\n{record}\n")
-    like = TsvSource(paths="x", columns={"body": -1}, separator=",", header=True)
-    (read,) = inputs_of(tmp_path / "in.csv", ("body",), like)
-    assert (read.values["body"], read.record) == (text, own)
-
-
-def test_blank_fields_after_those_of_the_header_are_dropped(tmp_path):
-    (tmp_path / "in.csv").write_text("id,text\n1,a,,\n")
-    (own,) = inputs_of(tmp_path / "in.csv")
-    assert own.record == {"id": "1", "text": "a"}
-
-
-def test_repeated_names_are_kept_apart_as_pandas_does(tmp_path):
-    (tmp_path / "in.csv").write_text("text,x,x,x.1\na,1,2,3\n")
-    (own,) = inputs_of(tmp_path / "in.csv")
-    assert list(own.record.values()) == ["a", "1", "2", "3"]
-
-
-def test_an_optional_column_is_read_if_the_header_has_it(tmp_path):
-    (tmp_path / "in.csv").write_text("pair,text\nb,a\n")
-    (own,) = inputs_of(tmp_path / "in.csv", optional_keys=("pair",))
-    assert own.values == {"text": "a", "pair": "b"}
 
 
 # Carriage returns are not among the characters: pandas' own reader turns some of them into line ends.

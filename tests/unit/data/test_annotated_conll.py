@@ -225,6 +225,7 @@ CONLL = [
     "今天\tO\n北京\tS-LOC\n\n",
     "# sent_id = 1\n1\tin\tin\tADP\t_\n2\tdem\tder\tDET\t_\n\n",
     "a _ _ B-person\nb _ _ O\n\n",
+    "the article\ndog noun\nbarks verb\n\nthe article\ncat noun\nsleeps verb\n",
 ]
 OTHERS = [
     "Good morning\nThank you\n\nSee you\nBye bye\n",

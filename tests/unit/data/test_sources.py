@@ -9,17 +9,7 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.data.sources import (
-    BesideSource,
-    ChainSource,
-    JsonlSource,
-    SourceConfig,
-    TsvSource,
-    field_names,
-    is_user_table,
-    open_source,
-    user_table,
-)
+from heedful.data.sources import SourceConfig, open_source
 from heedful.errors import DataError
 
 ADAPTER = TypeAdapter(SourceConfig)
@@ -182,12 +172,11 @@ class TestJsonl:
         ("line", "message"),
         [
             ('{"text": "x"', r"a\.jsonl:2: invalid JSON: .* at column 13"),
-            ("", r"a\.jsonl:2: invalid JSON"),
             ('["text"]', r"a\.jsonl:2: not a JSON object"),
             ('{"txt": "x"}', r"a\.jsonl:2: no field 'text' \(did you mean 'txt'\?\); there are txt"),
             ('{"text": null}', r"a\.jsonl:2: field 'text' must be text, got null; remove such rows"),
             ('{"text": NaN}', r"a\.jsonl:2: field 'text' must be text, got NaN; remove such rows"),
-            ('{"text": 1e999}', r"a\.jsonl:2: field 'text' must be text, got Infinity"),
+            ('{"text": 1e999}', r"a\.jsonl:2: value out of range: 1e999"),
             ('{"text": {"a": 1}}', r"a\.jsonl:2: field 'text' must be text, got an object"),
             ('{"text": ["a", ["b"]]}', r"a\.jsonl:2: field 'text\.1' must be text, got a list"),
             ('{"text": ["a", null]}', r"a\.jsonl:2: field 'text\.1' must be text, got null"),
@@ -195,7 +184,7 @@ class TestJsonl:
                 r'{"text": "a\ud800"}',
                 r"a\.jsonl:2: field 'text' contains half of a surrogate pair at character 2",
             ),
-            ('{"text": ' + "[" * 100_000, r"a\.jsonl:2: invalid JSON"),
+            ('{"text": ' + "[" * 100_000, r"a\.jsonl:2: lists and objects must be nested at most 200 deep"),
         ],
     )
     def test_faults_are_located(self, folder, line, message):
@@ -422,17 +411,6 @@ def test_a_line_without_fields_says_little_about_the_separator_of_the_others(tmp
         rows_of(tmp_path, kind="tsv", paths="b.tsv", columns={"t": "text"}, header=True)
 
 
-def test_a_table_of_one_s_own_with_another_separator(tmp_path):
-    (tmp_path / "a.csv").write_text("source|target\na|b\n")
-    with pytest.raises(DataError, match=r"a\.csv:1: expected a header .*; replace '\|', or use JSON lines"):
-        user_table(tmp_path / "a.csv", ["source", "target"])
-    (tmp_path / "b.csv").write_text("a;b\n")
-    with pytest.raises(
-        DataError, match=r"b\.csv:1: has the columns a, b, but the run reads source and target"
-    ):
-        user_table(tmp_path / "b.csv", ["source", "target"])
-
-
 def test_a_header_with_a_field_twice_is_refused_where_it_is_wanted(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tx\ttext\n1\t2\t3\n")
     with pytest.raises(DataError, match=r"a\.tsv:1: the header has the field 'text' 2 times"):
@@ -446,148 +424,3 @@ def test_negative_columns_of_a_table_count_from_the_end(tmp_path):
     (tmp_path / "a.tsv").write_text("n\ttext\tlabel\n1\tx\ty\n")
     rows = rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"text": -2, "label": -1}, header=True)
     assert [row.row for row in rows] == [{"text": "x", "label": "y"}]
-
-
-LIKE = {
-    "tabs": TsvSource(paths="x", columns={"label": 0, "text": 1}),
-    "quoted commas": TsvSource(
-        paths="x", columns={"text": "Text", "label": "Class"}, header=True, separator=",", quotes=True
-    ),
-    "lines": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("like", "content"),
-    [
-        ("tabs", "good\ta, b\n"),
-        ("tabs", "n\ttext\tlabel\n1\ta, b\tgood\n"),
-        ("quoted commas", 'Class,n,Text\ngood,1,"a, b"\n'),
-        ("quoted commas", 'label,"text"\ngood,"a, b"\n'),
-        ("quoted commas", "text\tlabel\na, b\tgood\n"),
-        ("lines", "text\tlabel\na, b\tgood\n"),
-        ("lines", 'label,text\ngood,"a, b"\n'),
-        ("tabs", 'label,text\ngood,"a, b"\n'),
-    ],
-)
-def test_a_users_own_table_is_read_by_its_names_or_as_the_runs_own(tmp_path, like, content):
-    path = tmp_path / "own.txt"
-    path.write_text(content)
-    source = user_table(path, ("text", "label"), LIKE[like])
-    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "good"}]
-
-
-NAMED = {
-    "jsonl": JsonlSource(paths="x", columns={"text": "review", "label": "rating.stars"}, skip=1, limit=1),
-    "header": TsvSource(paths="x", columns={"text": "review", "label": "rating.stars"}, header=True),
-}
-NAMED["chain"] = ChainSource(sources=[NAMED["jsonl"], NAMED["header"]])
-NAMED["beside"] = BesideSource(
-    sources=[
-        JsonlSource(paths="x", columns={"text": "review"}),
-        JsonlSource(paths="y", columns={"label": "rating.stars"}),
-    ]
-)
-
-
-@pytest.mark.parametrize("like", NAMED)
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("own.jsonl", '{"review": "a, b", "rating": {"stars": 5}, "text": "other", "label": "other"}\n'),
-        ("own.jsonl", '{"text": "a, b", "label": "5"}\n'),
-        ("own.csv", 'rating.stars,text,review,label\n5,other,"a, b",other\n'),
-        ("own.csv", 'label;text\n5;"a, b"\n'),
-        ("own.tsv", "text\treview\tlabel\trating.stars\nother\ta, b\tother\t5\n"),
-        ("own.tsv", "text\tlabel\na, b\t5\n"),
-    ],
-)
-def test_a_users_own_table_has_the_recipes_names_or_the_tasks(tmp_path, like, name, content):
-    path = tmp_path / name
-    path.write_text(content)
-    source = user_table(path, ("text", "label"), NAMED[like])
-    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "5"}]
-
-
-def test_lists_of_the_recipe_stay_lists_in_a_users_own_lines(tmp_path):
-    (tmp_path / "own.jsonl").write_text('{"q": "x", "a": "y"}\n')
-    like = JsonlSource(paths="x", columns={"question": "q"}, lists={"answer": "a"})
-    source = user_table(tmp_path / "own.jsonl", ("question", "answer"), like)
-    assert [row for row, _ in open_source(source, tmp_path)] == [{"question": "x", "answer": ["y"]}]
-
-
-@pytest.mark.parametrize("name", ["OWN.JSONL", "own.Jsonl.GZ", "OWN.CSV", "own.csv.Gz"])
-def test_a_users_own_file_may_be_named_in_upper_case(tmp_path, name):
-    lines = "text,label\n" + '"a, b",5\n' if "CSV" in name.upper() else '{"text": "a, b", "label": "5"}\n'
-    content = lines.encode()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.upper().endswith("GZ") else content)
-    assert is_user_table(name)
-    source = user_table(tmp_path / name, ("text", "label"), LIKE["tabs"])
-    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "5"}]
-
-
-def test_names_that_the_user_gives_take_precedence(tmp_path):
-    (tmp_path / "own.csv").write_text("review,body,label\nother,right,5\n")
-    source = user_table(tmp_path / "own.csv", ("text", "label"), NAMED["jsonl"], {"text": "body"})
-    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "right", "label": "5"}]
-    with pytest.raises(
-        DataError, match=r"own\.csv:1: no column 'bdy' \(did you mean 'body'\?\); it has review"
-    ):
-        user_table(tmp_path / "own.csv", ("text",), LIKE["tabs"], {"text": "bdy"})
-
-
-def test_lines_without_any_of_the_names_are_refused_by_the_recipes(tmp_path):
-    (tmp_path / "own.jsonl").write_text('{"body": "x", "label": "5"}\n')
-    source = user_table(tmp_path / "own.jsonl", ("text", "label"), NAMED["jsonl"])
-    with pytest.raises(DataError, match=r"own\.jsonl:1: no field 'review'"):
-        list(open_source(source, tmp_path))
-
-
-@pytest.mark.parametrize("content", ["good\ta\n", "text,lable\na,good\n", '"text\tlabel\na\tgood\n'])
-def test_a_users_own_table_without_names_is_refused_without_another_format(tmp_path, content):
-    path = tmp_path / "own.txt"
-    path.write_text(content)
-    with pytest.raises(
-        DataError, match=r"own\.txt:1: .* text and label(, .*\.jsonl|; if this line is a row, add a header)"
-    ):
-        user_table(path, ("text", "label"))
-
-
-def test_a_quote_in_the_first_line_of_a_users_own_table_is_text(tmp_path):
-    path = tmp_path / "own.tsv"
-    path.write_text('good\t"a\n')
-    source = user_table(path, ("text", "label"), LIKE["tabs"])
-    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": '"a', "label": "good"}]
-
-
-def test_a_users_own_table_that_is_not_text_is_refused(tmp_path):
-    path = tmp_path / "own.tsv"
-    path.write_bytes("text\tlabel\n".encode("utf-16"))
-    with pytest.raises(DataError, match="UTF-16"):
-        user_table(path, ("text", "label"), LIKE["quoted commas"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("like", [None, *NAMED.values()], ids=str)
-def test_fields_of_parquet_are_found_by_the_runs_names_or_the_columns(tmp_path, like):
-    import pandas
-
-    texts, labels = ["a", 'b\n"c"'], ["x", "y"]
-    own = {"text": texts, "label": labels}
-    named = {field_names(like).get(column, column): values for column, values in own.items()}
-    for number, fields in enumerate((own, named)):
-        path = tmp_path / f"{number}.parquet"
-        pandas.DataFrame({"other": [1, 2], **fields}).to_parquet(path)
-        source = user_table(path, ("text", "label"), like)
-        rows = [row.row for row in open_source(source, tmp_path / "elsewhere")]
-        assert rows == [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
-    pandas.DataFrame({"text": texts, "labels": labels}).to_parquet(tmp_path / "wrong.parquet")
-    with pytest.raises(DataError, match=r"expected the fields .* and .*, got text, labels; rename them"):
-        user_table(tmp_path / "wrong.parquet", ("text", "label"), like)
-
-
-def test_what_is_not_parquet_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_text("text\n")
-    with pytest.raises(DataError, match=r"a\.parquet: cannot be read as Parquet: "):
-        user_table(path, ("text",))

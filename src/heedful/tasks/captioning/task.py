@@ -18,8 +18,9 @@ from heedful.data.batch import Batch
 from heedful.data.folders import CAPTION
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
-from heedful.data.sources import CaptionedFolderSource, LocatedRow, Row, UserTable, user_table
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Row
 from heedful.data.store import Ids
+from heedful.data.user_files import UserTable, user_table
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model

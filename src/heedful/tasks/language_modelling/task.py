@@ -172,7 +172,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
     @property
     def columns(self) -> Columns:
         """The text; an input is a prompt."""
-        return Columns((TEXT,), ("prompt",))
+        return Columns((TEXT,), ("prompt",), trained_as={"prompt": TEXT})
 
     def batches(self, store: TokenStore, *, training: bool) -> "WindowBatches":
         """Return batches of windows of the stream, at random offsets in training."""

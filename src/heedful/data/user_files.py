@@ -1,0 +1,426 @@
+"""The source that reads a user's file: every verb reads a file in the same way.
+
+The format of a file follows from its name or, if the name does not say it, from its first lines and the
+format of the run's own data. Fields are found by the names that the training data give to the columns, if the
+file has them, or else by the columns' own names.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from heedful.data.annotated import ConllSource, IdxSource, SquadSource, looks_like_conll
+from heedful.data.file_hints import listed, looks_like_data
+from heedful.data.functions import PythonSource
+from heedful.data.hub import READERS, DatasetsSource
+from heedful.data.lines import (
+    File,
+    HeaderError,
+    Location,
+    Record,
+    Source,
+    Stream,
+    ValueRefusedError,
+    lines_or_errors,
+    raw_lines,
+)
+from heedful.data.memory import MemorySource
+from heedful.data.parquet import is_parquet, parquet_source
+from heedful.data.sources import BesideSource, ChainSource, list_columns
+from heedful.data.text import SEPARATORS, TEXT, JsonlSource, TsvSource, has_field, record_of
+from heedful.errors import DataError, nearest
+from heedful.files import has_suffix
+from heedful.typing import JsonObject
+
+USER_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+"""Suffixes of files that `user_table` reads by their name, all but the last also with ``.gz`` after them."""
+
+CONLL_SUFFIXES = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes")
+
+UserTable = TsvSource | JsonlSource | ConllSource | SquadSource | DatasetsSource
+"""The sources that can read a user's file of records."""
+
+Form: TypeAlias = Literal["lines", "table", "jsonl", "parquet", "conll", "squad", "datasets", "idx"]
+"""Format of a file; ``lines``: plain text, or a table that only its header or the run's data can tell."""
+
+SPREADSHEET_SEPARATORS = (",", ";")
+"""Separators of tables with quotes, as spreadsheets write them."""
+
+N_LINES = 200
+"""Number of lines from which a format is recognised."""
+
+IMAGES_OF_IDX = b"\x00\x00\x08\x03"
+"""The first bytes of a file with an array of images."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns that are read from a user's file, and how they are found.
+
+    Args:
+        columns: the required columns.
+        optional: columns that are read from records that have them.
+        like: the source of the run's training data; None: unknown.
+        names: the field of each column, if the user names it.
+        trained_as: the column of the training data that a column is, if it has another name there.
+    """
+
+    columns: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    like: object = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    trained_as: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The required columns, and those that the user names."""
+        return tuple(dict.fromkeys((*self.columns, *self.names)))
+
+    def namings(self) -> list[dict[str, str]]:
+        """Return maps from the required columns to names of fields; the first that a file has applies."""
+        trained = {column: self.trained_as.get(column, column) for column in self.required}
+        of_run, own = field_names(self.like), {column: column for column in self.required}
+        by_run = {column: of_run[name] for column, name in trained.items() if name in of_run}
+        namings = [{**naming, **self.names} for naming in (by_run, own, trained)]
+        complete = [naming for naming in namings if naming.keys() >= {*self.required}]
+        return [{column: naming[column] for column in self.required} for naming in complete]
+
+
+def is_user_table(file: str) -> bool:
+    """Whether a file is one that `user_table` reads, by its name."""
+    return is_parquet(file) or has_suffix(file, *USER_TABLES[:-1])
+
+
+# Recognising formats ----------------------------------------------------------------------------------------
+
+
+def form_of(file: File, wanted: Wanted) -> Form:
+    """Return the format of a file, by its name or else its first lines.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    name = file.path.name
+    if is_parquet(name):
+        return "parquet"
+    if has_suffix(name, ".jsonl", ".ndjson"):
+        return "jsonl"
+    if has_suffix(name, ".csv"):
+        return "table"
+    if not file.can_be_read_again:
+        return "table" if has_suffix(name, ".tsv") else "lines"
+    likes = [*_single_sources(wanted.like)]
+    if any(isinstance(like, DatasetsSource) and _has_suffix_of(like, name) for like in likes):
+        return "datasets"
+    if next(iter(raw_lines(file)), b"").startswith(IMAGES_OF_IDX):
+        return "idx"
+    if has_suffix(name, *CONLL_SUFFIXES):
+        return "conll"
+    first = _first_lines(file)
+    if any(isinstance(like, SquadSource) for like in likes) and _is_object(first):
+        return "squad"
+    if any(isinstance(like, ConllSource) for like in likes) and looks_like_conll(first):
+        return "conll"
+    if has_suffix(name, ".tsv"):
+        return "table"
+    if _is_object(first) and (has_suffix(name, ".json") or any(isinstance(x, JsonlSource) for x in likes)):
+        return "jsonl"
+    return "table" if _is_table(file, first, wanted, likes) else "lines"
+
+
+def _single_sources(source: object) -> Iterator[Source]:
+    """Yield the sources that a source combines, or itself."""
+    if isinstance(source, BesideSource | ChainSource):
+        for part in source.sources:
+            yield from _single_sources(part)
+    elif isinstance(source, Source):
+        yield source
+
+
+def _has_suffix_of(like: DatasetsSource, name: str) -> bool:
+    """Whether a file is named like those that a reader of the library `datasets` reads for a run."""
+    files = [like.data_files] if isinstance(like.data_files, str) else like.data_files or []
+    return like.path in READERS and any(has_suffix(name, Path(file).suffix or "/") for file in files)
+
+
+def _first_lines(file: File) -> list[str]:
+    """Return the first lines that are UTF-8."""
+    return [line for _, line in islice(lines_or_errors(file), N_LINES) if isinstance(line, str)]
+
+
+def _is_object(lines: Sequence[str]) -> bool:
+    """Whether a text begins with an object of JSON."""
+    return next((line for line in lines if line.strip()), "").lstrip().startswith("{")
+
+
+def _is_table(file: File, first: Sequence[str], wanted: Wanted, likes: Sequence[Source]) -> bool:
+    """Whether a file of another name is a table: its header names the columns, or it is like the run's."""
+    header = _with_header(file.path, wanted, likes)
+    if header is not None and len(_longest_header(file.path)) > 1:
+        return True
+    lines = [line for line in first if line.strip()]
+    tables = (like for like in likes if isinstance(like, TsvSource) and len(like.columns) > 1)
+    return bool(lines) and any(all(map(table.fits, lines)) for table in tables)
+
+
+# Sources of records -----------------------------------------------------------------------------------------
+
+
+def user_table(
+    path: Path, columns: Sequence[str], like: object = None, names: Mapping[str, str] | None = None
+) -> UserTable:
+    """Return the source for a user's file of records.
+
+    Args:
+        path: the file.
+        columns: the required columns.
+        like: the source of the run's data. If it is a `TsvSource`, these are tried in order for a table: its
+            separator with a header that names the columns; tabs, then commas and semicolons with quotes, with
+            such a header (tabs last if the file is named ``.csv``); its own format.
+        names: the field of each column, if the user names it.
+
+    Raises:
+        HeaderError: if the first line of the file does not name the columns.
+        DataError: if the file does not have the fields, or cannot be read.
+    """
+    wanted = Wanted(tuple(columns), like=like, names=names or {})
+    form = form_of(File(path, str(path)), wanted) if path.is_file() else "table"
+    return _source(path, form, wanted, path.resolve())
+
+
+def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
+    """Return the source for a file of records of a format; ``stored`` is its path in the source."""
+    likes = [*_single_sources(wanted.like)]
+    if form == "parquet":
+        return parquet_source(path, wanted.namings(), stored)
+    if form == "jsonl":
+        return _json_lines(path, wanted, stored)
+    if form == "datasets":
+        like = next(like for like in likes if isinstance(like, DatasetsSource))
+        return like.model_copy(update={"data_files": str(stored), "skip": 0, "limit": None})
+    if form == "squad":
+        return SquadSource(paths=str(stored))
+    if form == "conll":
+        return _conll(stored, wanted, likes)
+    source = _header_table(path, wanted, likes)
+    return source.model_copy(update={"paths": str(stored)})
+
+
+def _conll(path: Path, wanted: Wanted, likes: Sequence[Source]) -> ConllSource:
+    """Return the source of CoNLL: like the run's, or words in the first field and tags in the last.
+
+    In CoNLL-U, words are in field 1 and universal parts of speech in field 3.
+    """
+    like = next((like for like in likes if isinstance(like, ConllSource)), None)
+    if like is None:
+        universal = has_suffix(path.name, ".conllu")
+        columns = dict(zip(wanted.required, (1, 3) if universal else (0, -1), strict=False))
+        return ConllSource(paths=str(path), columns=columns, universal=universal)
+    numbers = {column: like.columns[column] for column in wanted.required if column in like.columns}
+    changes = {"paths": str(path), "columns": numbers or like.columns, "skip": 0, "limit": None}
+    return like.model_copy(update=changes)
+
+
+def _json_lines(path: Path, wanted: Wanted, stored: Path) -> JsonlSource:
+    """Return the source of JSON lines, whose first object decides on the names."""
+    first = _first_lines(File(path, str(path))) if path.is_file() else []
+    return _json_source(str(stored), first, wanted)
+
+
+def _json_source(path: str, lines: Sequence[str], wanted: Wanted) -> JsonlSource:
+    """Return a source with the first naming whose fields the first object has, or else with the first."""
+    record = next(filter(None, map(_object_of, lines)), {})
+    namings = wanted.namings()
+    complete = (naming for naming in namings if all(has_field(record, name) for name in naming.values()))
+    naming, kept_lists = next(complete, namings[0]), {*list_columns(wanted.like)}
+    return JsonlSource(
+        paths=path,
+        columns={column: name for column, name in naming.items() if column not in kept_lists},
+        lists={column: name for column, name in naming.items() if column in kept_lists},
+    )
+
+
+def _object_of(line: str) -> JsonObject | None:
+    """Return the object in a line, or None."""
+    with suppress(DataError):
+        return record_of(line, Location(""))
+    return None
+
+
+def reads_first(source: Source) -> bool:
+    """Return whether the first row of a source can be read."""
+    try:
+        return next(source.open(Path()), None) is not None
+    except DataError:
+        return False
+
+
+def _table_formats(path: Path, likes: Sequence[Source]) -> list[TsvSource]:
+    """Return the formats of a table with a header in the order in which they are tried."""
+    plain = TsvSource(paths=str(path), columns={TEXT: 0}, header=True)
+    quoted = [plain.model_copy(update={"separator": text, "quotes": True}) for text in SPREADSHEET_SEPARATORS]
+    formats = [plain, *quoted]
+    if (like := _table_like(path, likes)) is not None:
+        formats.insert(0, like.model_copy(update={"header": True}))
+    if has_suffix(path.name, ".csv"):
+        formats.sort(key=lambda table_format: table_format.separator == "\t")
+    return formats
+
+
+def _table_like(path: Path, likes: Sequence[Source]) -> TsvSource | None:
+    """Return the run's own format for a file; a file named ``.csv`` is not one of tabs."""
+    like = next((like for like in likes if isinstance(like, TsvSource)), None)
+    if like is None:
+        return None
+    return like.model_copy(update={"paths": str(path), "skip": 0, "limit": None})
+
+
+def _with_header(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource | None:
+    """Return the first format in which the header has the names of a naming, or None."""
+    for naming in wanted.namings():
+        for table_format in _table_formats(path, likes):
+            candidate = table_format.model_copy(update={"columns": {**naming}})
+            if _has_header(path, candidate):
+                return candidate
+    return None
+
+
+def _header_table(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource:
+    """Return the first format in which the header has the names of a naming, or else that of the run.
+
+    Raises:
+        HeaderError: if there is none.
+    """
+    formats, naming = _table_formats(path, likes), wanted.namings()[0]
+    if not path.is_file():
+        return formats[0].model_copy(update={"columns": {**naming}})
+    if (source := _with_header(path, wanted, likes)) is not None:
+        return source
+    like = _table_like(path, likes)
+    if like is not None and not wanted.names and not field_names(like):
+        return like  # its fields have numbers
+    expected = " and ".join(naming.values())
+    others = (formats[-1].model_copy(update={"separator": other, "quotes": True}) for other in SEPARATORS)
+    named = (other.model_copy(update={"columns": {**naming}}) for other in others)
+    other = next((other.separator for other in named if _has_header(path, other)), None)
+    header = _longest_header(path)
+    if other is None and len(header) > 1 and not looks_like_data(header):
+        raise HeaderError(f"{path}:1: {_missing_columns(header, naming, wanted.names)}")
+    remedy = "add one" if other is None else f"replace {other!r}"
+    raise HeaderError(
+        f"{path}:1: expected a header with the columns {expected}, separated by tabs, commas or "
+        f"semicolons; {remedy}, or use JSON lines (.jsonl)"
+    )
+
+
+def _longest_header(path: Path) -> list[str]:
+    """Return the first record of a file, split by the separator that gives the most fields."""
+    headers: list[list[str]] = [[]]
+    for separator in SEPARATORS:
+        source = TsvSource(paths=str(path), columns={TEXT: 0}, separator=separator, quotes=True)
+        with suppress(DataError):
+            headers.append(next(source.field_lists(File(path, path.name)))[1])
+    return max(headers, key=len)
+
+
+def _missing_columns(header: Sequence[str], naming: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """Return which columns a header has, and which are needed."""
+    for name in names.values():
+        if name not in header:
+            return f"no column {name!r}{nearest(name, header)}; it has {listed(header)}"
+    needed = " and ".join(naming.values())
+    return (
+        f"has the columns {listed(header)}, but the run reads {needed}; if this line is a row, add a header"
+    )
+
+
+def _has_header(path: Path, like: TsvSource) -> bool:
+    """Whether the first line of a file names the columns."""
+    try:
+        _, first = next(like.field_lists(File(path, path.name)))
+    except DataError:
+        if not like.quotes:
+            raise
+        return False  # a quote may be text in this file
+    return {*like.columns.values()} <= {*first}
+
+
+def field_names(source: object) -> dict[str, str]:
+    """Return the names of the fields of each column, in the sources whose fields have names."""
+    if isinstance(source, BesideSource):
+        return {column: name for part in source.sources for column, name in field_names(part).items()}
+    if isinstance(source, ChainSource):
+        return field_names(source.sources[0])
+    if isinstance(source, JsonlSource):
+        return {**source.columns, **source.lists}
+    if isinstance(source, MemorySource):
+        return {**source.columns}
+    if isinstance(source, TsvSource | DatasetsSource | PythonSource):
+        return {column: name for column, name in source.columns.items() if isinstance(name, str)}
+    return {}
+
+
+# Inputs -----------------------------------------------------------------------------------------------------
+
+
+def input_records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
+    """Yield the records of a file of a format; ``lines``: one input a line, several texts separated by tabs.
+
+    Raises:
+        DataError: the first record is in the wrong format, or the file cannot be read further.
+    """
+    records = _records(file, wanted, form)
+    for number, record in enumerate(records, 1):
+        if number == 1 and record.error is not None and not isinstance(record.error, ValueRefusedError):
+            raise record.error
+        yield record
+
+
+def _records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
+    if form == "lines":
+        return _plain_records(file, wanted)
+    if form == "jsonl" and not file.can_be_read_again:
+        return _streamed_objects(file, wanted)
+    if form == "idx":
+        column = wanted.columns[0]
+        return IdxSource(columns={column: str(file.path.resolve())}).records(Path(), (column,))
+    try:
+        source = _source(file.path, form, wanted, file.path)
+    except HeaderError as error:
+        remedy = "" if wanted.names else f"; or choose the fields with --column {wanted.columns[0]}=NAME"
+        raise DataError(f"{error}{remedy}") from None
+    return source.records(Path(), wanted.required, wanted.optional)
+
+
+def _plain_records(file: File, wanted: Wanted) -> Iterator[Record]:
+    """Yield a record for each line: its text, or several texts separated by tabs."""
+    columns = (*wanted.columns, *wanted.optional)
+    for location, line in lines_or_errors(file):
+        if isinstance(line, DataError):
+            yield Record(location, error=line)
+            continue
+        texts = line.split("\t") if len(columns) > 1 else [line]
+        if len(wanted.columns) <= len(texts) <= len(columns):
+            row = dict(zip(columns, texts, strict=False))
+            yield Record(location, row, {**row})
+            continue
+        expected = f"{len(wanted.columns)} or {len(columns)}" if wanted.optional else str(len(columns))
+        problem = f"expected {expected} texts separated by tabs ({', '.join(columns)}), got {len(texts)}"
+        yield Record(location, error=DataError(f"{location}: {problem}"))
+
+
+def _streamed_objects(file: File, wanted: Wanted) -> Iterator[Record]:
+    """Yield the objects of JSON lines that can be read only once."""
+    raw, beginning = iter(raw_lines(file)), list[bytes]()
+    lines: list[str] = []
+    for line in raw:
+        beginning.append(line)
+        lines.append(line.decode("utf-8", "replace"))
+        if _object_of(lines[-1]) is not None:
+            break
+    source = _json_source("-", lines, wanted)
+    whole = Stream.of(file.name, chain(beginning, raw))
+    yield from source.records_of(whole, wanted.required, wanted.optional)

@@ -1,0 +1,46 @@
+"""The inputs of a verb from a file, read as the training data of the run are."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from heedful.data.lines import File, LocatedRow, Record
+from heedful.data.user_files import Form, Wanted, form_of, input_records
+from heedful.errors import DataError
+from heedful.runs.prepare import join_lists
+from heedful.runs.run import Run
+from heedful.tasks.task_info import Columns
+
+FORMS: dict[Form, str] = {"table": "a table", "jsonl": "JSON lines", "conll": "CoNLL", "squad": "SQuAD"}
+"""Formats that are recognised by content, for messages."""
+
+
+def wanted_columns(run: Run, columns: Columns, names: Mapping[str, str] | None = None) -> Wanted:
+    """Return what is read from a file for the inputs of a run; the user names the fields in ``names``."""
+    return Wanted(
+        columns.inputs, columns.optional_inputs, run.recipe.data.train, names or {}, columns.trained_as
+    )
+
+
+def input_form(run: Run, columns: Columns, file: File) -> Form:
+    """Return the format of a file of inputs."""
+    return form_of(file, wanted_columns(run, columns))
+
+
+def read_inputs(
+    run: Run, columns: Columns, file: File, form: Form, names: Mapping[str, str] | None = None
+) -> Iterator[Record]:
+    """Yield an input for each record of a file; lists are joined with spaces where the task reads one text.
+
+    Raises:
+        DataError: the first record is in the wrong format, or the file cannot be read further.
+    """
+    for record in input_records(file, wanted_columns(run, columns, names), form):
+        yield record if record.error is not None else _joined(record, columns)
+
+
+def _joined(record: Record, columns: Columns) -> Record:
+    try:
+        row = join_lists(LocatedRow(record.row, record.location), columns).row
+    except DataError as error:
+        return replace(record, error=error)
+    return replace(record, row=row)
