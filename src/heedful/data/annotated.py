@@ -3,13 +3,16 @@
 import json
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import UInt8
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from heedful.data.conll_lines import COMMENT, DOCUMENT, Block, CommentFinder, blocks, fields_of
 from heedful.data.images import LazyImage
 from heedful.data.lines import (
     File,
@@ -25,67 +28,205 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.data.text import field_at, first_missing, texts_at, too_few_fields
+from heedful.data.text import field_at, first_missing, shared_field, texts_at, too_few_fields
 from heedful.errors import DataError
 from heedful.typing import JsonObject
-
-DOCUMENT = "-DOCSTART-"
-"""The first field of a line that only marks the beginning of a document."""
 
 NO_WORD = re.compile(r"\d+[-.]\d+")
 """First field of CoNLL-U lines that are not words: ranges (multiword tokens) and empty nodes."""
 
+N_UNIVERSAL = 10
+"""Number of fields of a line of CoNLL-U."""
+
+N_COMPARED = 100
+"""So many blocks at the beginning of a CoNLL file decide which of its lines are comments."""
+
+
+TAG = re.compile(r"[BIESLUMW]-.+|[^a-z\s]+")
+UPPER_CASE = re.compile("[A-Z]")
+
+FEWEST_LINES = 6
+"""From so many lines on, fields with few different values are tags."""
+
+MOST_WORDS = 1.5
+"""A field of a CoNLL file has at most so many words on average; few words contain a space."""
+
+
+class SentenceRow(dict[str, Any]):
+    """The columns of a sentence of a CoNLL file.
+
+    Args:
+        columns: a list of texts for each.
+        comments: the locations of lines near it that were skipped because they look like comments.
+    """
+
+    def __init__(self, columns: Mapping[str, list[str]], comments: Sequence[Location]) -> None:
+        super().__init__(columns)
+        self.comments = comments
+
 
 class ConllSource(Source):
     """One word a line with its tags in fields, blank lines between sentences; a row for each sentence.
+
+    A line that contains a tab is split at tabs, any other at spaces. Spaces at the ends of a field do not
+    count; other white space, such as a no-break space, is part of a word. A line of white space alone is
+    blank. ``-DOCSTART-`` lines are skipped.
 
     Args:
         paths: one file or several, read one after another; plain or compressed.
         columns: the field number of each column, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
             ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U. Negative numbers count from the end:
             ``{words: 0, tags: -1}`` reads the last field.
+        comments: whether lines that begin with ``#`` are comments: ``always``, ``never`` (``#`` and
+            ``#topic`` are words), or ``auto``: those whose fields differ from the words of their sentence in
+            number or separator, and those with which every sentence begins, are comments.
         universal: CoNLL-U format: fields are separated by tabs, lines that begin with ``#`` are comments, and
-            ranges (``1-2``) and empty nodes (``1.1``) are skipped. Otherwise fields are separated by tabs or
-            spaces, and ``-DOCSTART-`` lines are skipped.
+            ranges (``1-2``) and empty nodes (``1.1``) are skipped.
     """
 
     kind: Literal["conll"] = "conll"
     paths: Paths
     columns: dict[str, int] = Field(min_length=1)
+    comments: Literal["auto", "always", "never"] = "auto"
     universal: bool = False
 
+    @model_validator(mode="after")
+    def _universal_has_comments(self) -> "ConllSource":
+        if self.universal and self.comments == "never":
+            raise ValueError(
+                "comments=never is not supported with universal=true: in CoNLL-U, lines that begin with # "
+                "are comments; remove one of them"
+            )
+        return self
+
     def open(self, root: Path) -> Rows:
-        """Yield rows with a list of texts, one for each word, in each column, located by their first word."""
+        """Yield a `SentenceRow` with a list of texts, one for each word, in each column.
+
+        Rows are located by their first word.
+        """
         return rows_of_all(self.paths, root, self._sentences)
 
     def _sentences(self, file: File) -> Rows:
-        sentence: list[LocatedRow[Row]] = []
-        for location, line in located_lines(file):
-            if line.strip():
-                sentence += self._word(line, location)
-            elif sentence:
-                yield _joined(sentence)
-                sentence = []
+        sentence, comments = list[LocatedRow[Row]](), list[Location]()
+        for block, skipped in self._without_comments(file):
+            words = [word for location, line in block for word in self._word(line, location)]
+            if words and sentence:
+                yield _joined(sentence, comments)
+                comments = []
+            sentence = words or sentence
+            comments += skipped
         if sentence:
-            yield _joined(sentence)
+            yield _joined(sentence, comments)
+
+    def _without_comments(self, file: File) -> Iterator[tuple[Block, list[Location]]]:
+        """Yield the blocks of a file without comments, and the locations of comments that ``auto`` found."""
+        all_blocks = blocks(located_lines(file))
+        if self.comments == "never":
+            yield from ((block, []) for block in all_blocks)
+        elif self.comments == "always" or self.universal:
+            for block in all_blocks:
+                yield [entry for entry in block if not entry[1].startswith(COMMENT)], []
+        else:
+            head = list(islice(all_blocks, N_COMPARED))
+            find_comments = CommentFinder.of(head)
+            for block in chain(head, all_blocks):
+                flags = find_comments(block)
+                yield (
+                    [entry for entry, flag in zip(block, flags, strict=True) if not flag],
+                    [location for (location, _), flag in zip(block, flags, strict=True) if flag],
+                )
 
     def _word(self, line: str, location: Location) -> Rows:
-        """Yield the fields of a line if it is a word."""
-        fields = line.split("\t") if self.universal else line.split()
-        if self.universal and (line.startswith("#") or NO_WORD.fullmatch(fields[0])):
+        """Yield the columns of a line if it is a word.
+
+        Raises:
+            DataError: if it has no field for a column, or an empty one, or the same field for two columns.
+        """
+        fields = [line] if self.universal and "\t" not in line else fields_of(line)
+        if self.universal and NO_WORD.fullmatch(fields[0]):
             return
         if not self.universal and fields[0] == DOCUMENT:
             return
-        if (missing := first_missing(fields, self.columns.values())) is not None:
-            hint = "; fields of CoNLL-U are separated by tabs" if self.universal and "\t" not in line else ""
-            column = next(column for column, number in self.columns.items() if number == missing)
-            raise DataError(too_few_fields(location, fields, missing, column) + hint)
+        if problem := self._problem(location, fields):
+            raise DataError(problem)
         yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, location)
 
+    def _problem(self, location: Location, fields: Sequence[str]) -> str | None:
+        """Return why the columns cannot be read from these fields; None if they can."""
+        numbers, hint = self.columns, ""
+        if self.universal and len(fields) == 1:
+            hint = "; fields of CoNLL-U are separated by tabs; for other formats, remove `universal: true`"
+        if (missing := first_missing(fields, numbers.values())) is not None:
+            column = next(column for column, number in numbers.items() if number == missing)
+            return too_few_fields(location, fields, missing, column) + hint
+        if problem := shared_field(location, fields, numbers, hint):
+            return problem
+        if empty := next((column for column, number in numbers.items() if not fields[number].strip()), None):
+            return (
+                f"{location}: {empty} (field number {numbers[empty]}) is empty; write its value, or remove "
+                "the line"
+            )
+        has_ids = 0 not in numbers.values() and len(fields) == N_UNIVERSAL
+        if has_ids and not self.universal and NO_WORD.fullmatch(fields[0]):
+            return (
+                f"{location}: in CoNLL-U, {fields[0]} is not a word, but a range or an empty node; set "
+                "`universal: true`"
+            )
+        return None
 
-def _joined(words: list[LocatedRow[Row]]) -> LocatedRow[Row]:
-    columns = words[0].row
-    return LocatedRow({column: [word.row[column] for word in words] for column in columns}, words[0].location)
+
+def _joined(words: Sequence[LocatedRow[Row]], comments: Sequence[Location]) -> LocatedRow[Row]:
+    columns = {column: [word.row[column] for word in words] for column in words[0].row}
+    return LocatedRow(SentenceRow(columns, comments), words[0].location)
+
+
+SKIPPED_COMMENTS = "lines that begin with # are skipped as comments; `comments: never` reads them as words"
+"""The finding in reports."""
+
+
+def note_comments(
+    rows: Iterable[LocatedRow[Row]], note: Callable[[Location], None]
+) -> Iterator[LocatedRow[Row]]:
+    """Call ``note`` with the location of each line that looked like a comment, and pass the rows on."""
+    for row in rows:
+        if isinstance(row.row, SentenceRow):
+            for location in row.row.comments:
+                note(location)
+        yield row
+
+
+def looks_like_conll(lines: Sequence[str]) -> bool:
+    """Return whether a file that begins with these lines has a word with its tags in each line.
+
+    Then all lines but comments and blank ones have the same number of fields, two or more, and a blank line
+    ends a sentence, not every line. Fields are not texts of several words, and one of them, not the first, is
+    always like a tag: a name in upper case, or with a prefix of span tags, or often the same.
+    """
+    all_blocks = [*blocks((Location("", number), line) for number, line in enumerate(lines, 1))]
+    find_comments = CommentFinder.of(all_blocks)
+    sentences = [
+        [
+            fields_of(line)
+            for (_, line), is_comment in zip(block, find_comments(block), strict=True)
+            if not is_comment and not line.startswith(DOCUMENT)
+        ]
+        for block in all_blocks
+    ]
+    words = [fields for sentence in sentences for fields in sentence]
+    if (
+        all(line.strip() for line in lines)
+        or len({len(fields) for fields in words}) != 1
+        or max(map(len, sentences)) == 1
+    ):
+        return False
+    columns = [*zip(*words, strict=True)]
+    n_words = max(sum(len(field.split()) for field in column) for column in columns)
+    return n_words <= MOST_WORDS * len(words) and any(map(_are_tags, columns[1:]))
+
+
+def _are_tags(values: Sequence[str]) -> bool:
+    has_tags = all(map(TAG.fullmatch, values)) and any(map(UPPER_CASE.search, values))
+    return has_tags or (len(values) >= FEWEST_LINES and 2 * len({*values}) <= len(values))
 
 
 class SquadSource(Source):

@@ -272,7 +272,7 @@ class TsvSource(Source):
         for location, record in records:
             if _is_blank(record, header, read.values()):
                 continue
-            if problem := self.problem(location, record, header, read.values()):
+            if problem := self.problem(location, record, header, read):
                 yield Record(location, error=DataError(problem))
                 continue
             cells = {column: record[number] for column, number in read.items()}
@@ -296,20 +296,19 @@ class TsvSource(Source):
         return {column: self._number(field, header, file) for column, field in self.columns.items()}
 
     def problem(
-        self, location: Location, record: Sequence[str], header: Sequence[str], numbers: Collection[int]
+        self, location: Location, record: Sequence[str], header: Sequence[str], numbers: Mapping[str, int]
     ) -> str | None:
         """Return why a record does not have these fields, or has more than the header; or None."""
-        if (missing := first_missing(record, numbers)) is not None:
-            # After the first line, a missing field is more likely the fault of that line.
-            hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
-            hint = hint or self._separator_hint(record) or self._quotes_hint(record)
+        if (missing := first_missing(record, numbers.values())) is not None:
             name = header[missing] if 0 <= missing < len(header) else ""
-            return too_few_fields(location, record, missing, name) + hint
+            return too_few_fields(location, record, missing, name) + self._hint(location, record)
+        if problem := shared_field(location, record, numbers, self._hint(location, record)):
+            return problem
         if self.header and any(field.strip() for field in record[len(header) :]):
             counts = f"the header names {len(header)} fields, got {len(record)}"
             hint = f"; a {self.separator!r} inside a field must be in double quotes" if self.quotes else ""
             return f"{location}: {counts}{hint or self._quotes_hint(record)}"
-        if (failed := next((n for n in numbers if record[n] in ERRORS), None)) is not None:
+        if (failed := next((n for n in numbers.values() if record[n] in ERRORS), None)) is not None:
             field = header[failed] if 0 <= failed < len(header) else f"number {failed}"
             return (
                 f"{location}: the field {field} is {record[failed]}, an error of a spreadsheet; correct its "
@@ -344,6 +343,12 @@ class TsvSource(Source):
             )
         return positions[0]
 
+    def _hint(self, location: Location, record: Sequence[str]) -> str:
+        """Return a hint for a record that lacks a field."""
+        # After the first line, a missing field is more likely the fault of that line.
+        hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
+        return hint or self._separator_hint(record) or self._quotes_hint(record)
+
     def _fitting_hint(self, record: Sequence[str]) -> str:
         """Return a hint if another common separator gives the required fields."""
         line = self.separator.join(record)
@@ -374,7 +379,9 @@ class TsvSource(Source):
         names = [field for field in self.columns.values() if isinstance(field, str)]
         numbers = [field for field in self.columns.values() if isinstance(field, int)]
         has_names = {*map(identifier, names)} <= {*map(identifier, fields)}
-        return has_names and (not numbers or first_missing(fields, numbers) is None)
+        return has_names and (
+            not numbers or (first_missing(fields, numbers) is None and not _sharing(fields, numbers))
+        )
 
     def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""
@@ -422,6 +429,36 @@ def first_missing(record: Sequence[str], numbers: Collection[int]) -> int | None
     """Return the number of a field that a record does not have, if any; negative ones count from its end."""
     missing = (number for number in (max(numbers), min(numbers)) if not -len(record) <= number < len(record))
     return next(missing, None)
+
+
+def shared_field(
+    location: Location, record: Sequence[str], numbers: Mapping[str, int], hint: str = ""
+) -> str | None:
+    """Return the message for a record in which different numbers are the same field; None if none are.
+
+    Args:
+        location: of the record.
+        record: has a field of every number.
+        numbers: of the field of each column; negative ones count from the end.
+        hint: the remedy; by default, to add a field.
+    """
+    if not (sharing := _sharing(record, numbers.values())):
+        return None
+    columns = " and ".join(f"{column} (number {n})" for column, n in numbers.items() if n in sharing)
+    n = len(record)
+    remedy = hint or "; add the missing field, or remove the line"
+    return f"{location}: {columns} are the same field, got {n} field{'s' * (n > 1)}{remedy}"
+
+
+def _sharing(record: Sequence[str], numbers: Collection[int]) -> set[int]:
+    """Return the first two different numbers of the same field; nothing if each has its own."""
+    if min(numbers) >= 0 or max(numbers) < 0:
+        return set()
+    own: dict[int, int] = {}
+    for number in numbers:
+        if (other := own.setdefault(number % len(record), number)) != number:
+            return {other, number}
+    return set()
 
 
 def too_few_fields(location: Location, record: Sequence[str], number: int, name: str = "") -> str:

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from heedful.data.annotated import ConllSource, IdxSource, SquadSource
+from heedful.data.annotated import ConllSource, IdxSource, SquadSource, looks_like_conll
 from heedful.data.file_hints import listed, looks_like_data
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.functions import PythonSource
@@ -165,13 +165,6 @@ def _has_suffix_of(like: DatasetsSource, name: str) -> bool:
 def _first_lines(file: File) -> list[str]:
     """Return the first lines that are UTF-8."""
     return [line for _, line in islice(lines_or_errors(file), N_LINES) if isinstance(line, str)]
-
-
-def looks_like_conll(lines: Sequence[str]) -> bool:
-    """Whether lines have one word each: always as many fields, and blank lines between sentences."""
-    words = [line.strip(" ") for line in lines if line.strip()]
-    lengths = {len(word.split("\t" if "\t" in word else " ")) for word in words}
-    return len(lengths) == 1 and min(lengths) > 1 and len(words) < len(lines)
 
 
 def _is_object(lines: Sequence[str]) -> bool:

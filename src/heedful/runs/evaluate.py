@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from heedful.data.annotated import SKIPPED_COMMENTS, note_comments
 from heedful.data.lines import Source
+from heedful.data.report import Tally
 from heedful.data.user_files import user_table
 from heedful.errors import RequestError, nearest
 from heedful.nn.modes import evaluating
@@ -122,5 +125,11 @@ def evaluate(
     predict = partial(
         run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision
     )
+    comments = Tally()
+    rows = note_comments(rows_of(run.recipe, source), comments.add)
     with evaluating(run.model):
-        return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), options)
+        evaluation = run.task.evaluate(run.model, predict, split, rows, options)
+    if comments.count:
+        notes = (*evaluation.notes, comments.line("noted", SKIPPED_COMMENTS))
+        return replace(evaluation, notes=notes)
+    return evaluation

@@ -4,9 +4,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
+from heedful.data.annotated import SKIPPED_COMMENTS, note_comments
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
 from heedful.data.lines import PartialRow
@@ -190,7 +192,8 @@ def _encode(recipe: Recipe, folder: RunFolder, task: Task, part: str, findings: 
     """Encode the rows of ``train``, which also go through the findings, or of ``valid``."""
     training = part == "train"
     report, digest, kept = task.new_report(), RowDigest(), list[LocatedRow[Row]]()
-    rows = digest.through(rows_of(recipe, getattr(recipe.data.sets, part), training=training))
+    all_rows = rows_of(recipe, getattr(recipe.data.sets, part), training=training)
+    rows = digest.through(note_comments(all_rows, partial(report.note, SKIPPED_COMMENTS)))
     if training:
         rows = findings.through(rows)
     elif task.keeps_rows:

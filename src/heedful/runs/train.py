@@ -207,6 +207,7 @@ def prepare_training(
         prepared = prepare(recipe, folder, log)
     task = prepared.task
     task.check_data(prepared)
+    task.check_metric(prepared)
     sizes = task.processor.vocabulary_notes() if recipe.start is None else []
     for note in (*sizes, *task.data_notes(prepared)):
         log(note)

@@ -76,7 +76,7 @@ class Task(ABC):
     | for | methods |
     |---|---|
     | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
-    | | `check_data`, `data_notes`, `training_data` |
+    | | `check_data`, `check_metric`, `data_notes`, `training_data` |
     | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`, `validator`; `tune` |
     | prediction | `load`, `build_model`, `load_tuned`; `predictor`, which calls `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
@@ -169,6 +169,29 @@ class Task(ABC):
         Raises:
             RequestError: it does not.
         """
+
+    def unavailable_metrics(self, data: "PreparedData") -> Mapping[str, str]:
+        """Return which metrics validations cannot compute, each with the reason; `check_metric` calls it.
+
+        Args:
+            data: ``valid_rows`` are empty if `keeps_rows` is false, and in all processes but the first.
+        """
+        return {}
+
+    def check_metric(self, data: "PreparedData") -> None:
+        """Check that validations can compute the metric of the training, before the model is built.
+
+        Raises:
+            RequestError: they cannot, for these labels or validation rows.
+        """
+        metric, unavailable = self.recipe.training.metric, self.unavailable_metrics(data)
+        if metric in unavailable:
+            others = (self.recipe.metric_names() | self.recipe.scored_metrics) - unavailable.keys()
+            raise RequestError(
+                f"training.metric={metric} cannot be computed: {unavailable[metric]}; other metrics are "
+                f"{', '.join(sorted(others))}: for example, set training.metric=loss and "
+                "training.direction=lower"
+            )
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:
         """Return what the user should know about the data; logged before the first update."""

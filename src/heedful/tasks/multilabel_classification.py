@@ -286,6 +286,13 @@ class MultilabelClassification(Classification):
         if isinstance(setting := self.recipe.task.threshold, Mapping):
             given_thresholds(setting, self.processor.labels)
 
+    def unavailable_metrics(self, data: PreparedData) -> Mapping[str, str]:
+        """Return the F1 scores, if no validation row has a label."""
+        rows, separator = data.valid_rows, self.recipe.task.separator
+        if not rows or any(labels_of(row.row, separator) for row in rows):
+            return {}
+        return dict.fromkeys(("micro-f1", "macro-f1"), "no row of data.valid has a label; add some that do")
+
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in word vectors, and log the labels, and their thresholds if the recipe has several."""
         super().initialise(model, log)

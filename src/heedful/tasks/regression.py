@@ -36,7 +36,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
-from heedful.tasks.base import Log, RowReader
+from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.labels import LABEL, labelled_rows
 from heedful.tasks.inputs.processor import Scale, TextProcessor
@@ -205,6 +205,14 @@ class Regression(WholeTextTask):
     def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
         """Return a layer that computes one number."""
         return {VALUE: class_head(self.recipe.model.d_model, 1, self.recipe.model.dropout)}
+
+    def unavailable_metrics(self, data: PreparedData) -> Mapping[str, str]:
+        """Return the correlations, if all validation targets are equal."""
+        targets = {parse_target(row) for row in data.valid_rows}
+        if len(targets) != 1:
+            return {}
+        reason = f"all labels of data.valid are {targets.pop():g}; add rows with other labels"
+        return dict.fromkeys(self.recipe.scored_metrics, reason)
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in word vectors, and log the scale of the targets."""

@@ -10,7 +10,7 @@ unsupervised). Its negatives are the other positives of the micro-batch, and the
 ``negative`` (hard negatives), if there is one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.data.user_files import UserTable, reads_first, user_table
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.objectives.contrastive import CONTRAST, unit_vectors
@@ -314,13 +314,25 @@ class SentenceEmbedding(TextTask):
         """Return no head: the pooled vector is the embedding."""
         return {}
 
-    def check_data(self, data: PreparedData) -> None:
-        """Check that validation rows are pairs, if scores of pairs are measured on them."""
-        if any(PAIR not in row.row for row in data.valid_rows):
-            raise RequestError(
-                f"training.metric={self.recipe.training.metric} requires the column {PAIR!r} in data.valid; "
-                "add it, or set training.metric=loss and training.direction=lower"
+    def unavailable_metrics(self, data: PreparedData) -> Mapping[str, str]:
+        """Return scores for which the validation rows lack pairs, or similarities, or pairs without them."""
+        rows = data.valid_rows
+        if not rows:
+            return {}
+        if any(PAIR not in row.row for row in rows):
+            reason = f"it requires the column {PAIR!r} in data.valid; add it"
+            return dict.fromkeys(self.recipe.scored_metrics, reason)
+        similarities = [parse_target(row, SIMILARITY) for row in rows if _has_similarity(row)]
+        reasons: dict[str, str] = {}
+        if len(set(similarities)) < 2:
+            few = f"it requires different values in the column {SIMILARITY!r} of data.valid; add them"
+            reasons |= dict.fromkeys(("pearson", "spearman"), few)
+        if len(similarities) == len(rows):
+            rated = (
+                f"all rows of data.valid have a {SIMILARITY}, and retrieval is scored on the others; add some"
             )
+            reasons |= dict.fromkeys(("accuracy@1", "mrr"), rated)
+        return reasons
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
         """Note that there are few negatives, if micro-batches are small."""

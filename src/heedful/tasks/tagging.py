@@ -7,7 +7,7 @@ words -> ids -> stretches -> hidden states of first tokens -> tags
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import ClassVar, Literal, NamedTuple
@@ -32,7 +32,7 @@ from heedful.objectives.classification import TAG
 from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Log, RowReader
+from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.evaluation import Batches, PredictedRows
@@ -56,6 +56,7 @@ from heedful.tasks.inputs.words import (
     words_and_tags,
 )
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.spans import SCHEMES, Scheme, SchemeName, nearest_scheme, scheme_of
 from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.model_input import (
     INPUT,
@@ -85,6 +86,9 @@ from heedful.typing import JsonMapping, JsonObject
 # Rows whose words are encoded together.
 CHUNK = 1000
 
+SPAN_METRICS = frozenset({"span-f1", "span-precision", "span-recall"})
+"""Metrics of tags that encode spans."""
+
 # Recipes ------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +113,18 @@ class ObjectiveConfig(schema.ObjectiveConfig):
     class_weights: schema.ClassWeights = None
 
 
+class EvaluationConfig(schema.EvaluationConfig):
+    """How ``evaluate`` scores tags.
+
+    Args:
+        spans: the scheme in which tags encode spans, of which precision, recall and F1 are reported: ``bio``
+            (also IO and IOB1), ``bioes``, ``bilou`` or ``bmes``, where other tags are outside of spans;
+            ``auto``: that of the training tags, if all are ``O`` or fit one scheme; ``none``: no spans.
+    """
+
+    spans: Literal["auto", "none"] | SchemeName = "auto"
+
+
 class TaggingRecipe(TextRecipe):
     """A whole recipe; a language model predicts the tag of a word before it reads what follows."""
 
@@ -116,11 +132,10 @@ class TaggingRecipe(TextRecipe):
     data: WholeDataConfig
     model: AnyReader
     objective: ObjectiveConfig = ObjectiveConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
-    scored_metrics: ClassVar[frozenset[str]] = frozenset(
-        {"macro-f1", "micro-f1", "span-f1", "span-precision", "span-recall"}
-    )
+    scored_metrics: ClassVar[frozenset[str]] = frozenset({"macro-f1", "micro-f1"}) | SPAN_METRICS
 
     def metric_names(self) -> set[str]:
         """What validation measures, over words."""
@@ -279,7 +294,51 @@ class Tagging(TextTask):
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in word vectors, and log the tags."""
         super().initialise(model, log)
-        log(f"{len(self.processor.labels)} tags: {first_labels(self.processor.labels)}")
+        spans = f" (spans in the scheme {self.scheme.name})" if self.scheme is not None else ""
+        log(f"{len(self.processor.labels)} tags{spans}: {first_labels(self.processor.labels)}")
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """The scheme in which the tags encode spans; None: they do not."""
+        setting = self.recipe.evaluation.spans
+        if setting == "none":
+            return None
+        return scheme_of(self.processor.labels) if setting == "auto" else SCHEMES[setting]
+
+    def check_data(self, data: PreparedData) -> None:
+        """Check that a scheme of the recipe fits some of the tags."""
+        scheme, tags = self.scheme, self.processor.labels
+        if scheme is not None and not any(map(scheme.encodes, tags)):
+            raise RequestError(
+                f"evaluation.spans={scheme.name}: no tag encodes a span in this scheme; the tags are "
+                f"{first_labels(tags)}; remove this setting"
+            )
+
+    def unavailable_metrics(self, data: PreparedData) -> Mapping[str, str]:
+        """Return the metrics of spans, if the tags encode none."""
+        if self.scheme is not None:
+            return {}
+        if self.recipe.evaluation.spans == "none":
+            return dict.fromkeys(SPAN_METRICS, "evaluation.spans=none leaves out the scores of spans")
+        tags = first_labels(self.processor.labels)
+        reason = self._almost_spans() or f"the tags encode no spans in a scheme such as BIO; they are {tags}"
+        return dict.fromkeys(SPAN_METRICS, reason)
+
+    def data_notes(self, data: PreparedData) -> Sequence[str]:
+        """Note that spans are not scored, if some of the tags encode spans."""
+        note = self._almost_spans() if self.recipe.evaluation.spans == "auto" else ""
+        return [f"no scores of spans: {note}"] if note else []
+
+    def _almost_spans(self) -> str:
+        """Return why tags do not encode spans of which some look as if they did; empty if none does."""
+        nearest = nearest_scheme(self.processor.labels) if self.scheme is None else None
+        if nearest is None:
+            return ""
+        scheme, tag, other = nearest
+        return (
+            f"the tag {tag} encodes a span in the scheme {scheme.name}, but {other} does not; set "
+            f"evaluation.spans={scheme.name} to count such tags as outside of spans"
+        )
 
     def batches(self, store: TokenStore, *, training: bool) -> Batches:
         """Return batches of rows, or stretches of long ones; training tags may have weights."""
@@ -412,7 +471,7 @@ class Tagging(TextTask):
         unknown = self._unknown_tags(predicted.rows)
         target_tags = [words_and_tags(row)[1] for row in predicted.rows]
         tags = [prediction.tags for prediction in predicted.predictions]
-        scores = tagging_scores(tags, target_tags, self.processor.labels, unknown.labels)
+        scores = tagging_scores(tags, target_tags, self.processor.labels, unknown.labels, self.scheme)
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]

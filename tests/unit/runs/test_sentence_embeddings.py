@@ -168,7 +168,7 @@ def test_scores_of_pairs_need_validation_rows_with_pairs(tmp_path):
         write(tmp_path / f"{name}.jsonl", ({"text": row["text"]} for row in rows(23, 0)))
     sections = {"task": {"positives": "dropout"}, "model": {"dropout": 0.1}}
     training = {"metric": "mrr", "direction": "higher"}
-    message = r"training\.metric=mrr requires the column 'pair' in data\.valid"
+    message = r"training\.metric=mrr cannot be computed: it requires the column 'pair' in data\.valid"
     with pytest.raises(RequestError, match=message):
         train_run(recipe(tmp_path, ("text",), training=training, **sections), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()

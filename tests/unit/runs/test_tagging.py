@@ -336,3 +336,36 @@ def test_validation_measures_the_macro_f1_of_evaluate_if_it_selects_the_checkpoi
     run = load(tmp_path / "run", device="cpu")
     scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
     assert max(measured) == pytest.approx(scores["macro F1"])
+
+
+# CoNLL files -----------------------------------------------------------------------------------------------
+
+BIOES = (
+    "# id 7 x=y\nAnna _ _ B-PER\nMaria _ _ E-PER\nsees _ _ O\n\n# id 8 x=y\nBerlin _ _ S-LOC\n#tag _ _ O\n\n"
+)
+
+
+@pytest.mark.slow
+def test_comments_of_conll_files_are_noted_and_spans_are_scored_in_their_scheme(tmp_path):
+    (tmp_path / "train.tsv").write_text(BIOES * 3)
+    (tmp_path / "other.conll").write_text(BIOES)
+    source = {"kind": "conll", "paths": "train.tsv", "columns": {"words": 0, "tags": -1}}
+    data = {"train": source, "valid": source, "test": {"test": {**source, "paths": "other.conll"}}}
+    training = {"metric": "span-f1", "direction": "higher", "max_updates": 2, "validate_every": 1}
+    lines = []
+    settings = recipe(data=data, training=training).model_copy(update={"root": str(tmp_path)})
+    train_run(settings, tmp_path / "run", device="cpu", log=lines.append)
+    tagger = load(tmp_path / "run", device="cpu")
+    assert tagger.task.processor.labels == ("B-PER", "E-PER", "O", "S-LOC")
+    assert "4 tags (spans in the scheme bioes): B-PER, E-PER, O, S-LOC" in lines
+    noted = [line for line in lines if "skipped as comments" in line]
+    assert noted[0].endswith(
+        "reads them as words: 6 (train.tsv:1, train.tsv:6, train.tsv:10, train.tsv:15, train.tsv:19, ...)"
+    )
+    assert len(noted) == 2
+    report = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert [tally["count"] for tally in report["train"]["noted"].values()] == [6]
+    result = evaluate(tagger, "test", tagger.recipe.data.test["test"])
+    assert result["span F1"].signature == "scheme:bioes|average:micro|ill-formed:begins"
+    assert result["span F1"].counts == {"spans": 2}
+    assert [note for note in result.notes if note.endswith("as words: 2 (other.conll:1, other.conll:6)")]

@@ -40,10 +40,11 @@ SUMMARIES = [
 ]
 
 
-def trained(name, metric, folder, *overrides):
+def trained(name, metric, folder, *overrides, conll=""):
     """Train a recipe on a few rows; the metrics of its best validation, and the run."""
+    folder.mkdir(exist_ok=True)
     (folder / "rows.tsv").write_text(NUMBERS)
-    (folder / "rows.conll").write_text("\n".join(SPANS * 3))
+    (folder / "rows.conll").write_text(conll or "\n".join(SPANS * 3))
     own = [f"root={folder}", "data.test=null"] if name.startswith("my-own") else []
     if name == "my-own-tags":
         own += [f"data.{part}.paths=rows.conll" for part in ("train", "valid")]
@@ -70,11 +71,52 @@ def test_summaries_are_selected_by_rouge(tmp_path):
     assert best > 0
 
 
+REFUSED = {
+    (
+        "my-own-tags",
+        "span-recall",
+        "",
+        "a NOUN\nb VERB\n",
+    ): "the tags encode no spans .* NOUN, VERB; .* accuracy, l",
+    ("my-own-tags", "span-f1", "evaluation.spans=none", ""): "evaluation.spans=none leaves out",
+    ("my-own-tags", "span-f1", "", "a NOUN\nb B-X\n\na B-X\n"): "B-X encodes .* but NOUN does not; set",
+    ("my-own-numbers", "pearson", "data.valid.limit=1", ""): "all labels of data.valid are 0; add rows",
+    ("my-own-pairs", "pearson", "", ""): "requires different values in the column 'similarity'",
+    ("my-own-pairs", "mrr", "data.valid.columns={text: 0, pair: 1, similarity: 0}", ""): "on the others; add",
+    ("phrasebook-label-sets", "macro-f1", "NO LABELS", ""): "no row of data.valid has a label",
+}
+
+
 @pytest.mark.slow
-def test_a_score_that_the_data_do_not_have_is_an_error(tmp_path):
-    message = r"training\.metric=span-f1: not among the scores of data.valid: accuracy, macro-f1, micro-f1"
-    with pytest.raises(RequestError, match=message):
-        trained("phrasebook-tags", "span-f1", tmp_path)
+@pytest.mark.parametrize("name, metric, override, rows", REFUSED)
+def test_a_metric_that_the_data_do_not_have_is_refused_before_the_first_update(
+    name, metric, override, rows, tmp_path, monkeypatch
+):
+    """The remedy of the message, the metric loss, works."""
+    monkeypatch.setattr("heedful.runs.train.build_module", lambda *_: pytest.fail("a model is built"))
+    overrides = [override] if "=" in override else []
+    if override == "NO LABELS":
+        (tmp_path / "none.jsonl").write_text('{"text": "a", "labels": []}\n')
+        columns = "columns: {text: text}, lists: {label: labels}"
+        overrides.append(f"data.valid={{kind: jsonl, paths: {tmp_path}/none.jsonl, {columns}}}")
+    reason = REFUSED[name, metric, override, rows]
+    with pytest.raises(
+        RequestError, match=rf"training\.metric={metric} cannot be computed: .*{reason}"
+    ) as refused:
+        trained(name, metric, tmp_path, *overrides, conll=rows)
+    assert "set training.metric=loss and training.direction=lower" in str(refused.value)
+    with pytest.raises(pytest.fail.Exception, match="a model is built"):
+        trained(name, "loss", tmp_path / "2", "training.direction=lower", *overrides, conll=rows)
+
+
+@pytest.mark.slow
+def test_a_scheme_makes_other_tags_words_outside_of_spans(tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.runs.train.build_module", lambda *_: pytest.fail("a model is built"))
+    rows = "a NOUN\nb B-X\n\na B-X\n"
+    with pytest.raises(pytest.fail.Exception, match="a model is built"):
+        trained("my-own-tags", "span-f1", tmp_path, "evaluation.spans=bio", conll=rows)
+    with pytest.raises(RequestError, match=r"evaluation\.spans=bmes: no tag encodes a span .* remove this"):
+        trained("my-own-tags", "loss", tmp_path / "2", "evaluation.spans=bmes", conll="a O\nb I-X\n")
 
 
 def test_scores_of_evaluate_rise_and_are_named_among_the_metrics():

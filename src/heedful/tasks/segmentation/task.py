@@ -179,6 +179,16 @@ class ImageSegmentation(ImageTask):
         """The number of levels of brightness, and that of class indices."""
         return {IMAGE: LEVELS, MASK: UNSCORED + 1}
 
+    def check_data(self, data: PreparedData) -> None:
+        """Check that both sets have pixels to score."""
+        for part, store in (("train", data.train), ("valid", data.valid)):
+            labels = self.processor.labels
+            if not class_pixels(store, len(labels)).any():
+                raise DataError(
+                    f"data.{part}: no pixel of the masks has one of the labels {first_labels(labels)}; add "
+                    "masks that do"
+                )
+
     def data_notes(self, data: PreparedData) -> Sequence[str]:
         """Note which labels no training pixel has."""
         labels = self.processor.labels

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.tasks.metrics.tagging import bio_spans, is_bio, span_scores, tagging_scores
+from heedful.tasks.metrics.spans import SCHEMES
+from heedful.tasks.metrics.tagging import span_scores, tagging_scores
 
+BIO = SCHEMES["bio"]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
@@ -43,10 +45,10 @@ sentences = st.lists(
 def test_spans_are_those_of_the_plain_reading(pairs):
     predictions, truths = ([[pair[k] for pair in sentence] for sentence in pairs] for k in (0, 1))
     for tags in (*predictions, *truths):
-        spans = bio_spans(tags)
+        spans = BIO.spans(tags)
         assert set(spans) == plain_spans(tags)
         assert spans == sorted(set(spans), key=lambda span: span[1])
-    values = [score.value for score in span_scores(predictions, truths)]
+    values = [score.value for score in span_scores(predictions, truths, BIO)]
     assert values == pytest.approx(plain_f1(predictions, truths))
 
 
@@ -62,13 +64,13 @@ def test_spans_are_those_of_the_plain_reading(pairs):
     ],
 )
 def test_spans_by_hand(tags, spans):
-    assert bio_spans(tags.split()) == spans
+    assert BIO.spans(tags.split()) == spans
 
 
 def test_scores_by_hand():
     truths = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]]
     predictions = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "B-LOC"]]
-    found = {score.name: score for score in tagging_scores(predictions, truths, TAGS)}
+    found = {score.name: score for score in tagging_scores(predictions, truths, TAGS, scheme=BIO)}
     assert found["accuracy"].value == 4 / 6
     assert found["accuracy"].counts == {"words": 6, "sentences": 2, "classes": 5}
     assert found["accuracy"].details["classes"] == TAGS
@@ -80,11 +82,7 @@ def test_scores_by_hand():
     assert (details["f1"], details["support"]) == ([1.0, 0.0], [2, 1])
 
 
-def test_only_tags_that_say_spans_have_scores_of_spans():
-    assert is_bio(TAGS)
-    assert not is_bio(["O"])
-    assert not is_bio(["NOUN", "VERB"])
-    assert not is_bio(["B-PER", "NOUN"])
+def test_tags_without_a_scheme_have_no_scores_of_spans():
     names = [score.name for score in tagging_scores([["a"]], [["b"]], ["a", "b"])]
     assert names == ["accuracy", "macro F1", "micro F1"]
 
