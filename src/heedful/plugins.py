@@ -136,11 +136,23 @@ def imported(module: str, reference: str) -> ModuleType:
             raise PluginError(f"{reference}: cannot import {plugin.module}: {cause}") from None
     found = sys.modules.get(module)
     if not isinstance(found, ModuleType):
+        if _is_missing(module):
+            raise PluginError(f"{reference}: there is no module {module}")
         raise PluginError(
             f"{reference}: the plugin {plugins[-1].module} does not import {module}; if you trust that "
             f"module, add --plugin {module}, or plugins=[{module!r}] in Python"
         )
     return found
+
+
+def _is_missing(module: str) -> bool:
+    """Return whether there is no such module, if that can be seen without an import."""
+    if module.rpartition(".")[0] not in sys.modules:
+        return False
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:  # what should be its package is a module
+        return True
 
 
 def is_allowed(module: str) -> bool:

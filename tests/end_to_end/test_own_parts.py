@@ -183,6 +183,15 @@ def test_every_part_may_come_from_a_module_of_the_user(folder, heedful):
 
 
 @pytest.mark.slow
+def test_processes_that_training_starts_find_the_file(folder, heedful):
+    limits = ["training.max_updates=2", "training.validate_every=2", "training.processes=2"]
+    trained = heedful(
+        "train", "recipe.yaml", "--plugin", "./own_parts.py", "--out", "run", *limits, cwd=folder
+    )
+    assert trained.status == 0, trained.err
+
+
+@pytest.mark.slow
 def test_nothing_is_imported_that_was_not_named(folder, heedful):
     (folder / "own_parts.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
     refused = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
