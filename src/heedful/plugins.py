@@ -200,12 +200,18 @@ def _import(plugin: Plugin) -> None:
     if plugin.file is None:
         importlib.import_module(plugin.module)
         return
-    known = sys.modules.get(plugin.module)
-    origin = getattr(known, "__file__", None) if known else getattr(find_spec(plugin.module), "origin", None)
-    if origin is not None and not plugin.file.samefile(origin):
-        raise ImportError(f"{plugin.file} has the name of {origin}; rename it")
-    if known is None:
+    other = _file_of(plugin.module)
+    if other is not None and not plugin.file.samefile(other):
+        raise ImportError(f"{plugin.file} has the name of {other}; rename it")
+    if plugin.module not in sys.modules:
         _run_file(plugin.module, plugin.file)
+
+
+def _file_of(module: str) -> str | None:
+    """Return the file that has been, or would be, imported for the name of a module."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    return getattr(find_spec(module), "origin", None)
 
 
 class _Source(SourceFileLoader):
