@@ -105,7 +105,8 @@ def load_reference(reference: str) -> Part:
     if _is_marked(found):
         return found
     if not isinstance(found, type):
-        remedy = "; add the decorator above its definition" if isinstance(found, FunctionType) else ""
+        is_own = isinstance(found, FunctionType) and found.__module__ == module
+        remedy = "; add the decorator above its definition" if is_own else ""
         raise PluginError(
             f"{reference}: expected a class, or a function with the decorator @heedful.part, got "
             f"{type_name(found)}{remedy}"
