@@ -1,7 +1,7 @@
 """Recipes that someone sends: they call declared parts of what the person named, and import nothing.
 
-Every name of every module is tried in every section that takes an import path, with a recorder in place of what
-would call it.
+Every name of every module is tried in every section that takes an import path, with a recorder in place of
+what would call it.
 """
 
 import inspect
