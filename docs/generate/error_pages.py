@@ -46,7 +46,7 @@ PAGES = (
         r"artifacts/(?!environment)|files|memory|runs/memory_budget|training/checkpoints|data/store"
         r"|text/(tokenizer|subwords)",
     ),
-    Page("recipes.md", r"recipes/|config|plugins|models/|objectives/|model_summary/|cli/recipes"),
+    Page("recipes.md", r"recipes/|config|plugins|parts|models/|objectives/|model_summary/|cli/recipes"),
     Page("recipes.md", r"runs/(reading|building|required_files)|training/(settings|schedules)"),
     Page("recipes.md", r"(tasks|data|decoding|text|training)/", "ValueError|TypeError|IndexError"),
     Page("data.md", r"runs/prepare"),

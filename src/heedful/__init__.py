@@ -2,7 +2,9 @@
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+# Nothing else is imported here, not even typing: `__main__` first removes the current folder from `sys.path`.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from heedful.api.run import Explanation as Explanation
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from heedful.errors import RequestError as RequestError
     from heedful.errors import WorkError as WorkError
     from heedful.model_summary.summary import describe as describe
-    from heedful.plugins import part as part
+    from heedful.parts import part as part
     from heedful.runs.building import build as build
     from heedful.tasks.evaluation import Evaluation as Evaluation
     from heedful.tasks.prediction import Prediction as Prediction
@@ -71,11 +73,11 @@ _MODULES = {
     "Prediction": "heedful.tasks.prediction",
     "build": "heedful.runs.building",
     "describe": "heedful.model_summary.summary",
-    "part": "heedful.plugins",
+    "part": "heedful.parts",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "events":
         return import_module("heedful.training.callbacks")
     if name not in _MODULES:

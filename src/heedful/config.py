@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from heedful.plugins import build_reference, check_class, check_settings, is_reference
+from heedful.parts import build_reference, check_part, check_settings, is_reference
 
 LARGEST = 3.4028234663852886e38
 """The largest finite 32-bit floating-point number, the type in which models compute."""
@@ -73,7 +73,7 @@ class CustomSection(Section):
     """Names of the sizes that ``instance`` is called with."""
 
     contract: ClassVar[type] = object
-    """Class of what its class builds."""
+    """Base class of its class."""
 
     methods: ClassVar[tuple[str, ...]] = ()
     """Names of methods that its class must define."""
@@ -82,7 +82,7 @@ class CustomSection(Section):
     def _has_its_settings(self) -> "CustomSection":
         if not is_reference(self.kind):
             raise ValueError(f"expected an import path such as my_package.my_module:Name, got {self.kind!r}")
-        check_class(self.kind, self.methods)
+        check_part(self.kind, self.contract, self.methods)
         check_settings(self.kind, self.model_extra or {}, self.sizes)
         return self
 

@@ -1,225 +1,251 @@
-"""Custom classes, named by import path, and the packages that may be imported for them.
+"""The packages and files of users' parts (`heedful.parts`): which may be imported, and importing them.
 
-A recipe or a run that someone sends must not run code of its choosing. ``package.module:Name`` is therefore
-imported only if the package was named by the person who starts the work (``--plugin package``, the
-environment variable ``HEEDFUL_PLUGINS``, ``heedful.load(…, plugins=["package"])``), or if an installed
-distribution declares it as an entry point of the group ``heedful.plugins``.
+A recipe or a run that someone sends must not choose what is imported. Only what the person who starts the
+work names is imported: a package (``--plugin my_package``) or a file (``--plugin ./my_parts.py``), in Python
+``plugins=[…]``, in the environment variable ``HEEDFUL_PLUGINS``; and what an installed distribution declares
+as an entry point of the group ``heedful.plugins``. An import path can refer to a further module of such a
+package only if the package imports it.
 """
 
 import importlib
-import inspect
 import os
-import re
-from collections.abc import Collection, Iterable, Mapping
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
-from types import FunctionType
-from typing import Any, TypeAlias, TypeVar
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import distributions
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 from heedful.checks import texts
-from heedful.errors import RequestError, nearest, type_name
+from heedful.errors import RequestError
 
 GROUP = "heedful.plugins"
-METRICS = "heedful.tasks.metrics"
-"""Package of heedful whose classes recipes can name: creating an instance affects nothing else."""
-
-REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-
-UNDEFINED = "_forward_unimplemented"
-"""Name of `torch.nn.Module.forward`."""
-
-Part: TypeAlias = type | FunctionType
-PartT = TypeVar("PartT", bound=Part)
-
-_parts: dict[str, Part] = {}
-"""Classes and functions that a program allows, by import path."""
 
 VARIABLE = "HEEDFUL_PLUGINS"
-"""Environment variable with the names of allowed packages, separated by commas; processes that this one
+"""Environment variable with the allowed packages and files, separated by commas; processes that this one
 starts inherit it."""
 
+RESERVED = sys.stdlib_module_names | {"heedful", "__main__"}
+"""Modules that are never plugins: their names are not made for recipes."""
 
-def allow_plugins(packages: Iterable[str]) -> None:
-    """Allow imports from these packages, in this process and those that it starts from now on.
+
+class PluginError(ValueError):
+    """An import path is refused, cannot be imported, or does not fit its section."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What may be imported.
+
+    Args:
+        module: name of the package or module.
+        path: its file, or the folder of its package; None: it is found as any import.
+    """
+
+    module: str
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        """Return what the environment variable contains."""
+        return str(self.path or self.module)
+
+    @property
+    def file(self) -> Path | None:
+        """Return the file that is run."""
+        return self.path / "__init__.py" if self.path is not None and self.path.is_dir() else self.path
+
+
+def allow_plugins(names: Iterable[str]) -> None:
+    """Allow imports of these packages and files, in this process and those that it starts from now on.
 
     Raises:
-        RequestError: if they are one text, or a name is not that of a package.
+        RequestError: if they are one text, or one is not the name of a package or the path of a Python file.
     """
-    for package in texts("plugins", packages):
-        if not all(part.isidentifier() for part in package.split(".")):
-            raise RequestError(f"plugin {package}: expected the name of a Python package or module")
-        os.environ[VARIABLE] = ",".join(sorted({*allowed_plugins(), package}))
+    for name in texts("plugins", names):
+        allowed, plugin = allowed_plugins(), _plugin(name)
+        other = allowed.get(plugin.module)
+        if other is None or other.path is None:
+            allowed[plugin.module] = plugin
+        elif plugin.path not in (None, other.path):
+            raise RequestError(f"plugin {name}: has the name of the plugin {other}; rename one of the files")
+        os.environ[VARIABLE] = ",".join(sorted(map(str, allowed.values())))
 
 
-def allowed_plugins() -> set[str]:
-    """Return the packages that were allowed by name."""
-    return {name for name in os.environ.get(VARIABLE, "").split(",") if name}
-
-
-def allow_part(part: Part) -> str:
-    """Allow recipes of this process to name a class or function; return its import path.
-
-    Other processes find it by this path if its module can be imported there. If it is defined in a notebook
-    or script, whose module is ``__main__``, define and allow it again before loading a run that has it.
+def allowed_plugins() -> dict[str, Plugin]:
+    """Return the packages and files that were allowed, by the names of their modules.
 
     Raises:
-        RequestError: if it is defined in a function or class, so that there is no path to it.
+        RequestError: as `allow_plugins`.
     """
-    reference = f"{part.__module__}:{part.__qualname__}"
-    if not is_reference(reference):
+    names = os.environ.get(VARIABLE, "").split(",")
+    return {plugin.module: plugin for plugin in map(_plugin, filter(None, names))}
+
+
+def _plugin(name: str) -> Plugin:
+    """Return the plugin that a person names."""
+    is_path = name.endswith(".py") or any(separator in name for separator in (os.sep, os.altsep or os.sep))
+    path = Path(os.path.abspath(name)) if is_path else None
+    plugin = Plugin(name if path is None else path.name if path.is_dir() else path.stem, path)
+    parts = plugin.module.split(".")
+    if not all(part.isidentifier() for part in parts) or (path is not None and len(parts) > 1):
         raise RequestError(
-            f"{reference}: expected a class or function that is defined at the top of a module"
+            f"plugin {name}: expected the name of a Python package or module, or the path of a file such as "
+            "./my_parts.py"
         )
-    _parts[reference] = part
-    return reference
+    if parts[0] in RESERVED:
+        remedy = "name a package of yours" if path is None else "rename it"
+        raise RequestError(f"plugin {name}: that is a module of Python or of heedful itself; {remedy}")
+    if plugin.file is not None and not plugin.file.is_file():
+        raise RequestError(f"plugin {name}: no such file: {plugin.file}")
+    if "," in str(plugin):
+        raise RequestError(f"plugin {name}: its path must not have a comma: {plugin}; rename it")
+    return plugin
 
 
-def part(definition: PartT) -> PartT:
-    """Decorate a class or function of yours so that recipes of this process can name it.
+def imported(module: str, reference: str) -> ModuleType:
+    """Import the plugin that a module belongs to, and return the module.
 
-    Overrides may have the class itself without the decorator. With it, runs that have the class can also be
-    loaded, in another notebook for example.
-
-    Examples:
-        >>> from heedful.nn.attention.scores import ScoreFunction
-        >>> @heedful.part
-        ... class NegativeDistance(ScoreFunction):
-        ...     def forward(self, queries, keys):
-        ...         squares = queries.square().sum(-1)[..., None] + keys.square().sum(-1)[..., None, :]
-        ...         return 2 * queries @ keys.mT - squares
-        >>> changes = {"model.layer.mixer.score": NegativeDistance}
-        >>> run = heedful.train("phrasebook-ta", "runs/distance", overrides=changes)
+    Args:
+        module: name of a module.
+        reference: the import path that refers to it, for messages.
 
     Raises:
-        RequestError: if it is not at the top of a module.
+        PluginError: if it belongs to none, the plugin cannot be imported, or it does not import the module.
     """
-    allow_part(definition)
-    return definition
-
-
-def is_reference(text: object) -> bool:
-    """Return whether a value is an import path such as ``my_package.scores:Cosine``."""
-    return isinstance(text, str) and REFERENCE.fullmatch(text) is not None
-
-
-def load_reference(reference: str) -> Any:
-    """Import what ``package.module:Name`` refers to.
-
-    Raises:
-        ValueError: if its package is not allowed, cannot be imported, or has no such name.
-    """
-    if reference in _parts:
-        return _parts[reference]
-    module, _, name = reference.partition(":")
-    if module == "__main__":
-        raise ValueError(
-            f"{reference} was defined in a notebook or script; define it here too, with the decorator "
-            "@heedful.part, or move it to a module that can be imported"
+    if module.partition(".")[0] in RESERVED:
+        raise PluginError(
+            f"{reference}: expected an import path of your own part, got one of Python or of heedful itself, "
+            "whose parts are named by their kinds"
         )
-    if not _is_allowed(module):
-        package = module.partition(".")[0]
-        raise ValueError(
-            f"{reference} would import the package {package!r}, which was not named as a plugin; if you "
-            f"trust it, add --plugin {package}, or plugins=[{package!r}] in Python"
+    plugins = _above(module)
+    if not plugins:
+        name = _suggested(module)
+        raise PluginError(
+            f"{reference} would import the module {module!r}, which was not named as a plugin; if you trust "
+            f"it, add --plugin {name}, or plugins=[{name!r}] in Python"
         )
+    for plugin in plugins:
+        try:
+            _import(plugin)
+        except (Exception, SystemExit) as error:
+            cause = _cause(plugin, error)
+            raise PluginError(f"{reference}: cannot import {plugin.module}: {cause}") from None
+    found = sys.modules.get(module)
+    if not isinstance(found, ModuleType):
+        if _is_missing(module):
+            raise PluginError(f"{reference}: there is no module {module}")
+        raise PluginError(
+            f"{reference}: the plugin {plugins[-1].module} does not import {module}; if you trust that "
+            f"module, add --plugin {module}, or plugins=[{module!r}] in Python"
+        )
+    return found
+
+
+def _is_missing(module: str) -> bool:
+    """Return whether there is no such module, if that can be seen without an import."""
+    if module.rpartition(".")[0] not in sys.modules:
+        return False
     try:
-        imported = importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"{reference}: cannot import {module}: {error}") from None
-    if not hasattr(imported, name):
-        public = [public_name for public_name in vars(imported) if not public_name.startswith("_")]
-        raise ValueError(f"{reference}: the module {module} has no {name!r}{nearest(name, public)}")
-    return getattr(imported, name)
+        return find_spec(module) is None
+    except ModuleNotFoundError:  # what should be its package is a module
+        return True
+
+
+def is_allowed(module: str) -> bool:
+    """Return whether a module belongs to a plugin."""
+    return bool(_above(module))
+
+
+def _suggested(module: str) -> str:
+    """Return what to name as a plugin for a module: a file of the current folder if it is not installed."""
+    root = module.partition(".")[0]
+    if root not in sys.modules and find_spec(root) is None:
+        for path, file in ((f"./{root}.py", f"{root}.py"), (f"./{root}", f"{root}/__init__.py")):
+            if Path(file).is_file():
+                return path
+    return module
+
+
+def _above(module: str) -> list[Plugin]:
+    """Return the plugins that are a module or have it below them, the outermost package first."""
+    plugins: Mapping[str, Plugin] = {**_installed_plugins(), **allowed_plugins()}
+    parts = module.split(".")
+    names = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    return [plugins[name] for name in names if name in plugins]
 
 
 @cache
-def _installed_plugins() -> frozenset[str]:
+def _installed_plugins() -> Mapping[str, Plugin]:
     """Return the packages that installed distributions declare; finding them reads all metadata."""
-    return frozenset(entry.value.partition(":")[0] for entry in entry_points(group=GROUP))
+    names = {
+        entry.value.partition(":")[0]
+        for distribution in distributions(path=_installation_folders())
+        for entry in distribution.entry_points.select(group=GROUP)
+    }
+    return {name: Plugin(name) for name in names if name.partition(".")[0] not in RESERVED}
 
 
-def _is_allowed(module: str) -> bool:
-    allowed = allowed_plugins() | _installed_plugins() | {METRICS}
-    return any(module == name or module.startswith(f"{name}.") for name in allowed)
+def _installation_folders() -> list[str]:
+    """Return `sys.path` without the current folder and the program's, where sent distributions may lie."""
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    others = {Path.cwd(), *([] if program is None else [Path(program).resolve().parent])}
+    return [folder for folder in sys.path if folder and Path(folder).resolve() not in others]
 
 
-def check_class(reference: str, methods: Iterable[str]) -> None:
-    """Check that a class defines these methods, and all abstract ones; a function may return such a part.
-
-    Raises:
-        ValueError: the class does not, or the import path refers to something else.
-    """
-    target = load_reference(reference)
-    if isinstance(target, FunctionType):
+def _import(plugin: Plugin) -> None:
+    if plugin.file is None:
+        importlib.import_module(plugin.module)
         return
-    if not isinstance(target, type):
-        raise ValueError(f"{reference}: expected a class, got {type_name(target)}")
-    missing = {*getattr(target, "__abstractmethods__", ())}
-    for name in methods:
-        method = next((vars(base)[name] for base in target.__mro__ if name in vars(base)), None)
-        if method is None or getattr(method, "__name__", "") == UNDEFINED:
-            missing.add(name)
-    if missing:
-        raise ValueError(f"{reference}: the class must define {' and '.join(sorted(missing))}")
+    other = _file_of(plugin.module)
+    if other is not None and not plugin.file.samefile(other):
+        raise ImportError(f"{plugin.file} has the name of {other}; rename it")
+    if plugin.module not in sys.modules:
+        _run_file(plugin.module, plugin.file)
 
 
-def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class or function that a recipe can set: those that are not ``sizes``.
-
-    Raises:
-        ValueError: as `load_reference`, or if it requires parameters that cannot be passed by name.
-    """
-    parameters = inspect.signature(load_reference(reference)).parameters
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    for parameter in parameters.values():
-        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise ValueError(f"{reference}: its parameter {parameter.name!r} cannot be passed by name")
-    size_names = {*sizes}
-    return {
-        name: parameter
-        for name, parameter in parameters.items()
-        if parameter.kind in by_name and name not in size_names
-    }
+def _file_of(module: str) -> str | None:
+    """Return the file that has been, or would be, imported for the name of a module."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    return getattr(find_spec(module), "origin", None)
 
 
-def build_reference(reference: str, settings: Mapping[str, object], sizes: Mapping[str, object]) -> object:
-    """Call a class or function with the settings of a recipe, and with the sizes that its parameters name.
+class _Source(SourceFileLoader):
+    """Runs the file that the person has named and may have read, never a compiled form beside it."""
 
-    Raises:
-        ValueError: it is a module whose constructor does not call that of its base class.
-    """
-    target = load_reference(reference)
-    needed_sizes = {
-        name: value for name, value in sizes.items() if name in inspect.signature(target).parameters
-    }
-    not_called = f"{reference}: __init__ must begin with super().__init__()"
+    def path_stats(self, path: str) -> Mapping[str, int]:  # type: ignore[override]
+        """Give no time of change to look for a compiled form with."""
+        raise OSError
+
+
+def _run_file(name: str, file: Path) -> None:
+    folders = [str(file.parent)] if file.name == "__init__.py" else None
+    loader = _Source(name, str(file))
+    spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
+    assert spec is not None
+    sys.modules[name] = module = module_from_spec(spec)
     try:
-        built = target(**needed_sizes, **settings)
-    except AttributeError as error:
-        if ".__init__() call" not in str(error):  # torch: cannot assign module before Module.__init__() call
-            raise
-        raise ValueError(not_called) from None
-    if hasattr(built, "register_module") and "_modules" not in vars(built):  # without importing torch
-        raise ValueError(not_called)
-    return built
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
 
 
-def check_settings(reference: str, settings: Iterable[str], sizes: Collection[str]) -> None:
-    """Check that the keys of a recipe are parameters of a class or function, and that none is missing.
-
-    Raises:
-        ValueError: names the first key that does not fit.
-    """
-    parameters, given_settings = settings_of(reference, sizes), dict.fromkeys(settings)
-    for key in given_settings:
-        if key not in parameters:
-            available = (
-                f"; its settings are {', '.join(parameters)}" if parameters else "; it has no settings"
+def _cause(plugin: Plugin, error: BaseException) -> str:
+    """Describe why a plugin cannot be imported, with its line or the remedy."""
+    if isinstance(error, ModuleNotFoundError) and error.name == plugin.module.partition(".")[0]:
+        path = _suggested(plugin.module)
+        if path != plugin.module:
+            return (
+                f"no package of that name is installed; a file is named by its path: --plugin {path}, or "
+                f"plugins=[{path!r}] in Python"
             )
-            raise ValueError(f"{reference} has no setting {key!r}{nearest(key, parameters) or available}")
-    for name, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and name not in given_settings:
-            passed = f"; the sizes that are passed by name are {', '.join(sizes)}" if sizes else ""
-            if isinstance(load_reference(reference), FunctionType):
-                passed += "; a function must return the part: if it is to be called as the part, give a class"
-            raise ValueError(f"{reference} requires the setting {name!r}{passed}")
+    frames = traceback.extract_tb(error.__traceback__)
+    own_frames = [frame for frame in frames if frame.filename not in (__file__, importlib.__file__)]
+    places = [f"{frame.filename}:{frame.lineno}" for frame in own_frames if frame.filename[0] != "<"]
+    place = f" (raised at {places[-1]})" if places else ""
+    return f"{type(error).__name__}: {error}".removesuffix(": ") + place

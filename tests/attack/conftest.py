@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from commands import corpus, heedful, transformer  # noqa: F401
+from commands import corpus, heedful, process, transformer  # noqa: F401
 from killing import whole  # noqa: F401
 
 

@@ -167,19 +167,28 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_every_part_may_come_from_a_module_of_the_user(folder, heedful):
-    trained = heedful("train", "recipe.yaml", "--plugin", "own_parts", "--out", "run", cwd=folder)
+    trained = heedful("train", "recipe.yaml", "--plugin", "./own_parts.py", "--out", "run", cwd=folder)
     assert trained.status == 0, trained.err
-    scored = heedful("evaluate", "run", "--json", "--plugin=own_parts", cwd=folder).json()
+    scored = heedful("evaluate", "run", "--json", "--plugin=own_parts.py", cwd=folder).json()
     scores = {score["name"]: score for score in scored["splits"][0]["scores"]}
     assert scores["accuracy"]["value"] > 0.9
     assert scores["ShareOf"]["value"] == 0.5
     assert scores["ShareOf"]["signature"] == "own_parts:ShareOf|label:good"
     predicted = heedful(
-        "--plugin", "own_parts", "predict", "run", cwd=folder, stdin="good film 1\nbad film 2\n"
+        "--plugin", "./own_parts.py", "predict", "run", cwd=folder, stdin="good film 1\nbad film 2\n"
     )
     assert predicted.out == "good\nbad\n"
-    described = heedful("describe", "run", "--plugin", "own_parts", cwd=folder)
+    described = heedful("describe", "run", "--plugin", "./own_parts.py", cwd=folder)
     assert "attention" in described.out
+
+
+@pytest.mark.slow
+def test_processes_that_training_starts_find_the_file(folder, heedful):
+    limits = ["training.max_updates=2", "training.validate_every=2", "training.processes=2"]
+    trained = heedful(
+        "train", "recipe.yaml", "--plugin", "./own_parts.py", "--out", "run", *limits, cwd=folder
+    )
+    assert trained.status == 0, trained.err
 
 
 @pytest.mark.slow
@@ -188,9 +197,16 @@ def test_nothing_is_imported_that_was_not_named(folder, heedful):
     refused = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
     assert refused.status == 2
     assert refused.err.strip() == (
-        "heedful: recipe.yaml:2: task.kind: own_parts:Shouting would import the package 'own_parts', which "
-        "was not named as a plugin; if you trust it, add --plugin own_parts, or plugins=['own_parts'] "
-        "in Python"
+        "heedful: recipe.yaml:2: task.kind: own_parts:Shouting would import the module 'own_parts', which "
+        "was not named as a plugin; if you trust it, add --plugin ./own_parts.py, or "
+        "plugins=['./own_parts.py'] in Python"
+    )
+    bare = heedful("train", "recipe.yaml", "--plugin", "own_parts", "--out", "run", cwd=folder)
+    assert bare.status == 2
+    assert bare.err.strip() == (
+        "heedful: recipe.yaml:2: task.kind: own_parts:Shouting: cannot import own_parts: no package of that "
+        "name is installed; a file is named by its path: --plugin ./own_parts.py, or "
+        "plugins=['./own_parts.py'] in Python"
     )
 
 
@@ -208,15 +224,23 @@ def test_nothing_is_imported_that_was_not_named(folder, heedful):
         ),
         (
             "model.layer.norm=nothing_there:Norm",
-            "nothing_there:Norm would import the package 'nothing_there'",
+            "nothing_there:Norm would import the module 'nothing_there'",
         ),
         ("evaluation.metrics=['own_parts:ShareOf']", "own_parts:ShareOf requires the setting 'label'"),
         ("evaluation.metrics=[accuracy]", "expected an import path such as my_package.my_module:Name"),
         ("task.kind=own_parts:Focal", "own_parts:Focal: expected a subclass of heedful.tasks.base.Task"),
+        (
+            "model.layer.norm=own_parts:Focal",
+            "own_parts:Focal: expected a subclass of torch.nn.modules.module.Module",
+        ),
+        (
+            "objective.loss=own_parts:class_logits",
+            "own_parts:class_logits: expected a class, or a function with the decorator @heedful.part, got",
+        ),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_by_key(override, message, folder, heedful):
-    refused = heedful("train", "recipe.yaml", override, "--plugin", "own_parts", cwd=folder)
+    refused = heedful("train", "recipe.yaml", override, "--plugin", "./own_parts.py", cwd=folder)
     assert refused.status == 2
     assert message in refused.err
     assert override.partition("=")[0] in refused.err

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 import heedful
 from heedful.config import LARGEST, Config, Section, by_kind, merged
-from heedful.plugins import check_settings
+from heedful.parts import METRICS, check_settings
 
 
 def classes(base: type = Config) -> Iterator[type[Config]]:
@@ -149,10 +149,11 @@ def test_keys_of_other_kinds_and_other_kinds_are_refused():
 
 def test_of_several_wrong_settings_the_first_is_named():
     wrong = ["widht", "hieght", "depht", "lenght", "braedth"]
+    metric, *_ = METRICS
     for first in wrong:
         settings = sorted(wrong, key=lambda name: name != first)
-        with pytest.raises(ValueError, match=f"heedful.tasks.metrics.score:Score has no setting '{first}'"):
-            check_settings("heedful.tasks.metrics.score:Score", settings, ())
+        with pytest.raises(ValueError, match=f"{metric} has no setting '{first}'"):
+            check_settings(metric, settings, ())
 
 
 def test_the_schema_of_a_section_lists_its_kinds():

@@ -16,6 +16,7 @@ BASE = {
     "checks",
     "config",
     "plugins",
+    "parts",
     "files",
     "tables",
     "memory",
@@ -28,9 +29,10 @@ BASE = {
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "errors": {"identifiers"},
-    "config": {"plugins"},
+    "config": {"parts"},
     "checks": {"errors"},
     "plugins": {"errors", "checks"},
+    "parts": {"errors", "plugins"},
     "files": {"errors", "typing"},
     "memory": {"errors"},
 }

@@ -254,7 +254,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         path: its folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         verify: whether to compare the hashes of the files with those on the run's card.
-        plugins: packages from which classes in the run's recipe may be imported.
+        plugins: packages and files (``./my_parts.py``) whose classes the run's recipe may name.
 
     Raises:
         RequestError: the folder is not a run.

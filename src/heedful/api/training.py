@@ -98,7 +98,7 @@ def train(
             ``Validated``, ``Saved``, ``Stopped``). One that returns True stops the training after the update.
         overwrite: whether to remove the run that the folder holds.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        plugins: packages from which classes in the recipe may be imported.
+        plugins: packages and files (``./my_parts.py``) whose classes the recipe may name.
         tensorboard: whether to write TensorBoard's event files.
         progress: whether to show progress: lines on standard error, or, in a notebook, a bar and a table.
         **unknown: none; settings of the recipe, such as ``max_updates``, are overrides.

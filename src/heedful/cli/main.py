@@ -32,7 +32,7 @@ from heedful.cli.score import score
 from heedful.cli.train import train
 from heedful.errors import HeedfulError, RequestError
 from heedful.memory import keep_freed_memory
-from heedful.plugins import allow_plugins, allowed_plugins
+from heedful.plugins import allow_plugins
 
 app = typer.Typer(
     name="heedful",
@@ -74,16 +74,14 @@ def _options(
     plugin: list[str] | None = typer.Option(
         None,
         metavar="PACKAGE",
-        help="Package from which recipes may import classes (my_package.my_module:Name); may be repeated, "
-        "also after the command.",
+        help="Installed package (my_package) or file (./my_parts.py) whose classes recipes may name; may be "
+        "repeated, also after the command.",
     ),
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     allow_plugins(plugin or ())
-    if allowed_plugins():
-        sys.path.append(os.getcwd())  # last, so that a file of the current folder hides no installed package
 
 
 # typer bundles click since 0.26 and depends on it before; take the class that this typer uses.

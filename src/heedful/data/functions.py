@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from heedful import plugins
 from heedful.data.lines import LocatedRow, Location, Rows, Source
 from heedful.data.memory import cells
 from heedful.errors import DataError, type_name
-from heedful.plugins import build_reference, check_settings, is_reference
+from heedful.parts import build_reference, check_marked, check_settings, is_reference
+from heedful.plugins import PluginError
 
 GIVEN = ("root",)
 """Parameters of a function that it gets without being named in ``arguments``."""
@@ -25,8 +25,9 @@ class PythonSource(Source):
 
     A row is a mapping of column names to texts, numbers (which become text), lists of these, or images: the
     path of a file (relative to the recipe's folder), the bytes of one, an array, or an image of Pillow. The
-    function is called for each pass over the data, and must give the same rows each time. Its package is
-    imported only if it is allowed (``--plugin my_package``).
+    function is called for each pass over the data, and must give the same rows each time. It must have the
+    decorator ``@heedful.part``, and its module is imported only if it is allowed (``--plugin ./my_rows.py``
+    or ``--plugin my_package``).
 
     Args:
         function: its import path, ``my_package.data:rows``.
@@ -55,6 +56,7 @@ class PythonSource(Source):
                 something other than rows; the message has the row, the exception and where it was raised.
         """
         with self._errors_of_user(self.function):
+            check_marked(self.function)
             check_settings(self.function, self.arguments, GIVEN)
         return self._rows(root)
 
@@ -79,10 +81,10 @@ class PythonSource(Source):
             yield
         except DataError:
             raise
+        except PluginError as error:
+            raise DataError(str(error)) from None
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
-            if isinstance(error, ValueError) and frames[-1].filename == plugins.__file__:
-                raise DataError(str(error)) from None  # the function was refused or not found
             cause = f"{type(error).__name__}: {error}".removesuffix(": ")
             module = sys.modules.get(self.function.partition(":")[0])
             own_frames = [frame for frame in frames if frame.filename == getattr(module, "__file__", None)]

@@ -26,7 +26,7 @@ from heedful.models.sections import PowerNormConfig
 from heedful.models.stacks import DecoderConfig, StackConfig
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
-from heedful.plugins import is_reference
+from heedful.parts import is_reference
 from heedful.recipes.problems import SeveralErrors
 from heedful.text.configuration import ComposingPreprocessingConfig, PreprocessingConfig, TokenizerConfig
 from heedful.training.optimizers import AdamConfig, OptimizerConfig

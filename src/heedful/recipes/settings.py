@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError, type_name
-from heedful.plugins import allow_part
+from heedful.parts import allow_part
 from heedful.recipes.trees import dotted
 
 Settings: TypeAlias = Mapping[str, Any]

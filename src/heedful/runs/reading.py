@@ -10,7 +10,7 @@ from heedful.data.sources import open_source
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
-from heedful.plugins import is_reference
+from heedful.parts import is_reference
 from heedful.recipes.problems import kinds_of, validate
 from heedful.recipes.resolve import (
     Overrides,

@@ -355,7 +355,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         path: its folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         verify: whether to compare the hashes of the files with those on the run's card.
-        plugins: packages from which classes in the run's recipe may be imported (`heedful.plugins`).
+        plugins: packages and files whose classes the run's recipe may name (`heedful.plugins`).
 
     Raises:
         RequestError: the folder is not a run.

@@ -6,7 +6,7 @@ from importlib import import_module
 from operator import or_
 from typing import Any
 
-from heedful.plugins import is_reference, load_reference
+from heedful.parts import check_part, is_reference, load_reference
 from heedful.recipes import schema
 from heedful.tasks.base import Task
 from heedful.tasks.inputs.processor import TaskProcessor
@@ -62,9 +62,10 @@ def task_class(kind: str) -> type[Task]:
     """
     if not is_reference(kind):
         return TASKS[kind]
+    check_part(kind, Task, ())
     custom = load_reference(kind)
-    if not (isinstance(custom, type) and issubclass(custom, Task)):
-        raise ValueError(f"{kind}: expected a subclass of heedful.tasks.base.Task")
+    if not isinstance(custom, type):
+        raise ValueError(f"{kind}: expected a subclass of heedful.tasks.base.Task, got a function")
     return custom
 
 

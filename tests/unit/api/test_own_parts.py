@@ -11,7 +11,7 @@ import heedful
 from heedful.errors import RequestError, WorkError
 from heedful.nn.attention.scores import ScoreFunction
 from heedful.objectives.terms import Term
-from heedful.plugins import allow_part
+from heedful.parts import allow_part
 
 ROWS = [{"text": "a b", "label": "x"}, {"text": "b c", "label": "y"}] * 9
 TINY = {

@@ -18,11 +18,13 @@ MODULE = '''\
 import json
 import sqlite3
 import numpy as np
+import heedful
 from decimal import Decimal
 from pathlib import Path
 from PIL import Image
 
 
+@heedful.part
 def rows(n, root, prefix="text"):
     """Rows of a database in the recipe's folder."""
     connection = sqlite3.connect(root / "rows.db")
@@ -31,34 +33,41 @@ def rows(n, root, prefix="text"):
         yield {"id": i, "body": f"{prefix} {i}"}
 
 
+@heedful.part
 def listed():
     return [{"text": "one"}, {"text": "two"}]
 
 
+@heedful.part
 def values():
     yield {"a": 3, "b": 0.5, "c": np.float32(0.25), "d": np.int64(7), "e": True, "f": np.str_("x")}
     yield {"a": ["u", 1], "b": ("v",), "c": np.array([1, 2]), "d": [np.float64(0.5)], "e": Path("p"), "f": ""}
 
 
+@heedful.part
 def images():
     yield {"image": np.zeros((2, 3), np.uint8)}
     yield {"image": Image.new("L", (3, 2))}
     yield {"image": Path("folder/image.png").name.encode()}
 
 
+@heedful.part
 def fails():
     yield {"text": "fine"}
     json.loads("{")
 
 
+@heedful.part
 def fails_at_once():
     raise KeyError("no such table")
 
 
+@heedful.part
 def gives(value):
     return {"none": None, "text": "abc", "map": {"text": "a"}, "number": 3}[value]
 
 
+@heedful.part
 def yields(value):
     yield {
         "none": None, "text": "abc", "null": {"text": None}, "nan": {"text": float("nan")},
@@ -67,6 +76,15 @@ def yields(value):
 
 
 constant = 3
+
+
+def unmarked():
+    yield {"text": "a"}
+
+
+class Rows:
+    def __iter__(self):
+        yield {"text": "a"}
 '''
 LINE = next(i for i, text in enumerate(MODULE.splitlines(), 1) if "json.loads" in text)
 
@@ -189,17 +207,29 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path):
     ("settings", "message"),
     [
         ({"name": "row"}, "functions_of_mine:row: the module .* has no 'row' .did you mean 'rows'"),
-        ({"name": "constant"}, "functions_of_mine:constant: TypeError: 3 is not a callable object"),
+        ({"name": "constant"}, "functions_of_mine:constant: expected a class, or a function .*, got an int$"),
+        (
+            {"name": "unmarked"},
+            ":unmarked: expected .* with the decorator @heedful.part, .*; add the decorator",
+        ),
+        (
+            {"name": "Rows"},
+            ":Rows: expected a function with the decorator @heedful.part, got a class without",
+        ),
+        (
+            {"name": "Decimal"},
+            ":Decimal: expected a class that functions_of_mine defines, got one of .*decimal",
+        ),
         ({}, "functions_of_mine:rows requires the setting 'n'"),
         ({"arguments": {"n": 1, "m": 2}}, "functions_of_mine:rows has no setting 'm'"),
         ({"arguments": {"n": 1, "root": "x"}}, "functions_of_mine:rows has no setting 'root'"),
         (
             {"module": "none_of_mine"},
-            "would import the package 'none_of_mine', which was not named as a plugin",
+            "would import the module 'none_of_mine', which was not named as a plugin",
         ),
         (
             {"module": "broken_of_mine"},
-            r"broken_of_mine:rows: ValueError: invalid literal .* \(raised at .*:3\)",
+            r"broken_of_mine:rows: cannot import broken_of_mine: ValueError: invalid .* \(raised at .*:3\)$",
         ),
     ],
 )

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from heedful import plugins
+from heedful import parts, plugins
 from heedful.data.images import LazyImage
 from heedful.errors import DataError
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -17,22 +17,27 @@ from heedful.runs.train import train_run
 
 MODULE = """\
 import numpy as np
+import heedful
 
 
+@heedful.part
 def rows(n):
     for i in range(n):
         yield {"label": ("odd", "even")[i % 2], "text": f"word{i % 7} number {i % 151}"}
 
 
+@heedful.part
 def sentences():
     yield {"words": ["A", "dog"], "tags": ("DET", "NOUN")}
 
 
+@heedful.part
 def paths():
     yield {"image": "a.png", "label": 3}
     yield {"image": np.zeros((2, 2), np.uint8), "label": 3}
 
 
+@heedful.part
 def pictures():
     yield {"text": np.zeros((2, 2), np.uint8), "label": 3}
 """
@@ -59,6 +64,7 @@ def path(tmp_path, monkeypatch):
     (tmp_path / "rows_of_mine.py").write_text(MODULE)
     (tmp_path / "r.yaml").write_text(RECIPE)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(parts, "_marked", {})
     monkeypatch.setenv(plugins.VARIABLE, "rows_of_mine")
     yield str(tmp_path / "r.yaml")
     sys.modules.pop("rows_of_mine", None)
@@ -75,10 +81,11 @@ def training_rows(path, name, function):
 def test_a_package_that_was_not_named_is_refused_before_torch_is_imported(path, monkeypatch):
     check_before_imports(path, [])
     monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(parts, "_marked", {})
     with pytest.raises(DataError) as raised:
         check_before_imports(path, [])
     assert str(raised.value) == (
-        "data.train: rows_of_mine:rows would import the package 'rows_of_mine', which was not named as a "
+        "data.train: rows_of_mine:rows would import the module 'rows_of_mine', which was not named as a "
         "plugin; if you trust it, add --plugin rows_of_mine, or plugins=['rows_of_mine'] in Python"
     )
 
@@ -105,7 +112,8 @@ def test_a_run_on_rows_of_a_function_predicts_without_it(path, tmp_path, monkeyp
     (name, source), *_ = chosen_splits(run, "test", None).items()
     assert (name, len([*evaluate(run, name, source).rows()])) == ("more", 3)
     monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(parts, "_marked", {})
     without = load(tmp_path / "run", device="cpu")
     assert without.predict(["word1"])[0].text in ("odd", "even")
-    with pytest.raises(DataError, match="would import the package"):
+    with pytest.raises(DataError, match="would import the module"):
         evaluate(without, name, source)

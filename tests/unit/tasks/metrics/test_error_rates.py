@@ -70,5 +70,7 @@ def test_a_recipe_names_it_with_its_settings():
     rows = [LocatedRow({"target": "AB"}, Location("test", 1))]
     (score,) = custom_scores(config, PredictedRows(rows, [Prediction("ab")], {}))
     assert (score.name, score.value) == ("CER", 0.0)
-    with pytest.raises(ValueError, match="not named as a plugin"):
+    with pytest.raises(
+        ValueError, match="expected an import path of your own part, got one of Python or of heedful"
+    ):
         EvaluationConfig.model_validate({"metrics": ["heedful.runs.train:train_run"]})
