@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
+from heedful.limits import LONGEST_LINE, LONGEST_TEXT, line_too_long, too_large
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.task_info import Columns
 
+STANDARD_INPUT = "standard input"
+"""Its name in messages."""
 BLOCK = 2048
 """Maximum number of inputs that are read, sorted by length and answered together."""
 PATIENCE = 0.05
@@ -71,10 +74,12 @@ class Source:
             return cls(located.name, raw_lines(located), file=located)
         if sys.stdin is None:
             raise RequestError("standard input is closed: expected input to read")
-        stream, name = sys.stdin.buffer, "standard input"
+        from heedful.data.lines import bounded_lines
+
+        stream, name = sys.stdin.buffer, STANDARD_INPUT
         if (piped := Piped.of(stream)) is not None:
             return cls(name, piped, ready=piped.ready)
-        return cls(name, stream, size=1 if sys.stdin.isatty() else BLOCK)
+        return cls(name, bounded_lines(stream, name), size=1 if sys.stdin.isatty() else BLOCK)
 
     def lines(self) -> Iterator[str]:
         """Yield the decoded lines without line ends; only a newline ends a line.
@@ -130,6 +135,7 @@ class Piped:
         self._descriptor, self._ended = descriptor, False
         self._lines: deque[bytes] = deque()
         self._partial: list[bytes] = []
+        self._n_partial = self._n_complete = 0
 
     @classmethod
     def of(cls, stream: IO[bytes]) -> "Piped | None":
@@ -157,7 +163,11 @@ class Piped:
         return bool(self._lines)
 
     def _read(self) -> bool:
-        """Read the available data, blocking if there is none; return False at the end."""
+        """Read the available data, blocking if there is none; return False at the end.
+
+        Raises:
+            DataError: the incomplete line is longer than `LONGEST_LINE`.
+        """
         if self._ended:
             return False
         chunk = os.read(self._descriptor, 1 << 16)
@@ -165,8 +175,12 @@ class Piped:
         *complete, partial = chunk.split(b"\n")
         for part in complete:
             self._lines.append(b"".join([*self._partial, part, b"\n"]))
-            self._partial = []
+            self._partial, self._n_partial = [], 0
+        self._n_complete += len(complete)
         self._partial.append(partial)
+        self._n_partial += len(partial)
+        if self._n_partial > LONGEST_LINE:
+            raise line_too_long(STANDARD_INPUT, self._n_complete + 1)
         if self._ended and any(self._partial):
             self._lines.append(b"".join(self._partial))
         return True
@@ -212,6 +226,7 @@ class InputFormat:
         accepts_list: whether JSON may give a list of strings instead of a string.
         names: the fields of keys in JSON lines and tables, if the user names them (``--column``).
         recipe_names: the fields of columns in the run's training data; used if the first line has them.
+        longest: characters that a text may have.
     """
 
     keys: tuple[str, ...]
@@ -219,6 +234,7 @@ class InputFormat:
     accepts_list: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     recipe_names: Mapping[str, str] = field(default_factory=dict)
+    longest: int = LONGEST_TEXT
 
     @classmethod
     def by(cls, run: "Run", chosen: Sequence[str] = (), columns: "Columns | None" = None) -> "InputFormat":
@@ -238,7 +254,8 @@ class InputFormat:
         keys = (*columns.inputs, *columns.optional_inputs)
         names = names_of(chosen, keys)
         recipe_names = {k: name for k, name in field_names(run.recipe.data.train).items() if k in keys}
-        return cls(columns.inputs, columns.optional_inputs, columns.input_lists, names, recipe_names)
+        lists, longest = columns.input_lists, columns.longest_text
+        return cls(columns.inputs, columns.optional_inputs, lists, names, recipe_names, longest)
 
     def _named_as(self, line: str) -> "InputFormat | None":
         """Return the format with the names of the recipe, if a line has them and the user names no fields.
@@ -297,6 +314,9 @@ class InputFormat:
     def _in_fields(self, line: str, location: "Location") -> Input:
         keys = (*self.keys, *self.optional_keys)
         texts = line.split("\t") if len(keys) > 1 else [line]
+        for key, text in zip(keys, texts, strict=False):
+            if problem := too_large(text, self.longest):
+                raise _ValueRefusedError(f"{location}: {key} {problem}")
         if len(self.keys) <= len(texts) <= len(keys):
             return Input(dict(zip(keys, texts, strict=False)))
         expected = f"{len(self.keys)} or {len(keys)}" if self.optional_keys else str(len(self.keys))
@@ -340,7 +360,8 @@ class InputFormat:
                 return f"{self._expected(key)}, got {_type_name(text)}{' in the list' * is_list}"
             if not is_unicode(text):
                 return f'the value of "{key}" must be valid Unicode, got an unpaired surrogate'
-        return None
+        problem = too_large(value, self.longest)
+        return f'the value of "{key}" {problem}' if problem else None
 
     def _expected(self, key: str) -> str:
         return f'expected an object with a string{" or a list of strings" * self.accepts_list} under "{key}"'

@@ -21,12 +21,13 @@ from heedful.data.lines import (
     Source,
     find,
     located_lines,
-    raw_lines,
+    read_bytes,
     read_text,
     rows_of_all,
 )
 from heedful.data.text import field_at, first_missing, texts_at, too_few_fields
 from heedful.errors import DataError
+from heedful.limits import check_count
 from heedful.typing import JsonObject
 
 DOCUMENT = "-DOCSTART-"
@@ -63,6 +64,7 @@ class ConllSource(Source):
         for location, line in located_lines(file):
             if line.strip():
                 sentence += self._word(line, location)
+                check_count(sentence, location)
             elif sentence:
                 yield _joined(sentence)
                 sentence = []
@@ -195,7 +197,7 @@ def _array(file: File) -> UInt8[np.ndarray, "..."]:
     Raises:
         DataError: if it is not an IDX file of unsigned bytes, or its length does not match its header.
     """
-    content = b"".join(raw_lines(file))
+    content = read_bytes(file)
     if len(content) < 4 or content[:2] != b"\0\0":
         raise DataError(f"{file.name}: not an IDX file: it begins with {content[:4].hex(' ') or 'nothing'}")
     type_code, n_axes = content[2], content[3]

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all, read_cells
+from heedful.data.parquet_rows import rows_at_once
 from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
 from heedful.typing import JsonMapping
@@ -124,12 +125,15 @@ class DatasetsSource(Source):
         import datasets
 
         if folder is None or not any((folder / name).exists() for name in _SAVED):
+            is_parquet = self.path == "parquet" and files is not None
+            n_rows = {"batch_size": min(rows_at_once(Path(f)) for f in files or ())} if is_parquet else {}
             return datasets.load_dataset(
                 str(folder or self.path),
                 self.name,
                 split=self.split,
                 data_files=files,
                 streaming=self.streaming,
+                **n_rows,
             )
         loaded = datasets.load_from_disk(str(folder))
         if not isinstance(loaded, dict):

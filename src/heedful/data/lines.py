@@ -10,9 +10,12 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import IO, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -20,6 +23,7 @@ from heedful.config import Config
 from heedful.data.encodings import conversion_hint, looks_like_utf16
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
+from heedful.limits import LONGEST_DOCUMENT, LONGEST_LINE, line_too_long
 from heedful.typing import JsonObject
 
 Row = JsonObject
@@ -56,6 +60,9 @@ RowT = TypeVar("RowT", bound=Mapping)
 
 N_SAMPLED = 10_000
 """The number of lines that are read again to guess the encoding of a file."""
+
+_BLOCK = 1 << 20
+"""Bytes that `read_bytes` reads at one time."""
 
 _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
@@ -221,7 +228,7 @@ def read_text(file: File) -> str:
     Raises:
         DataError: as for `located_lines`.
     """
-    raw = b"".join(raw_lines(file))
+    raw = read_bytes(file)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -238,19 +245,59 @@ def raw_lines(file: File) -> Iterator[bytes]:
     """Yield undecoded lines with their ends; a file whose name ends in ``.gz`` is decompressed.
 
     Raises:
-        DataError: if the file cannot be read, or is named ``.gz`` and is not gzip.
+        DataError: if the file cannot be read, is named ``.gz`` and is not gzip, or has a line that is longer
+            than `LONGEST_LINE`.
     """
+    with _opened(file) as stream:
+        yield from bounded_lines(stream, file.name)
+
+
+def bounded_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield the lines of a stream with their ends.
+
+    Raises:
+        DataError: if a line is longer than `LONGEST_LINE`.
+    """
+    for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), 1):
+        if len(raw) > LONGEST_LINE:
+            raise line_too_long(name, number)
+        yield raw
+
+
+def read_bytes(file: File) -> bytes:
+    """Read a whole file; one whose name ends in ``.gz`` is decompressed.
+
+    Raises:
+        DataError: as for `raw_lines`, or if it has more than `LONGEST_DOCUMENT` bytes.
+    """
+    with _opened(file) as stream:
+        # At most a block is decompressed beyond the limit.
+        blocks, n_bytes = list[bytes](), 0
+        while block := stream.read(_BLOCK):
+            blocks.append(block)
+            n_bytes += len(block)
+            if n_bytes > LONGEST_DOCUMENT:
+                raise DataError(
+                    f"{file.name}: has more than {LONGEST_DOCUMENT >> 20:,} MiB, and is read whole; split it "
+                    "into several files"
+                )
+    return b"".join(blocks)
+
+
+@contextmanager
+def _opened(file: File) -> Iterator[IO[bytes]]:
+    """Open a file, or what is compressed in it; errors while it is read become `DataError`."""
     try:
         if file.path.suffix.lower() != ".gz":
             with file.path.open("rb") as stream:
-                yield from stream
+                yield stream
         else:
             with file.path.open("rb") as stream:
                 magic = stream.read(2)
             if magic and magic != b"\x1f\x8b":
                 raise DataError(f"{file.name}: named .gz but not a gzip file; compress it or rename it")
-            with gzip.open(file.path, "rb") as stream:
-                yield from stream
+            with gzip.open(file.path, "rb") as packed, BufferedReader(packed) as stream:
+                yield stream
     except EOFError:
         raise DataError(f"{file.name}: the gzip file is truncated") from None
     except (gzip.BadGzipFile, zlib.error) as error:

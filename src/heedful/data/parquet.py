@@ -1,23 +1,13 @@
-"""Parquet files as a user's tables; training data are read by `heedful.data.hub.DatasetsSource`.
-
-The library (pyarrow, which ``datasets`` needs too) is imported when a file is read.
-"""
+"""Parquet files as a user's tables; training data are read by `heedful.data.hub.DatasetsSource`."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from heedful.data.hub import DatasetsSource
+from heedful.data.parquet_rows import opened_parquet, rows_at_once
 from heedful.errors import DataError
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
-
-ROWS = 1024
-"""Number of rows that are in memory at one time."""
 
 
 def is_parquet(file: str) -> bool:
@@ -35,8 +25,7 @@ def parquet_source(path: Path, namings: Sequence[Mapping[str, str]]) -> Datasets
     Raises:
         DataError: the file cannot be read, or it has the fields of no naming.
     """
-    with _opened(path) as file:
-        fields = file.schema_arrow.names
+    fields = field_names(path)
     for naming in namings:
         if all(name in fields or name.split(".")[0] in fields for name in naming.values()):
             return DatasetsSource(
@@ -44,6 +33,16 @@ def parquet_source(path: Path, namings: Sequence[Mapping[str, str]]) -> Datasets
             )
     expected = " and ".join(namings[0].values())
     raise DataError(f"{path}: expected the fields {expected}, got {', '.join(fields)}; rename them")
+
+
+def field_names(path: Path) -> list[str]:
+    """Return the names of the fields of a file.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with opened_parquet(path) as file:
+        return list(file.schema_arrow.names)
 
 
 def parquet_lines(path: Path) -> Iterator[bytes]:
@@ -54,9 +53,10 @@ def parquet_lines(path: Path) -> Iterator[bytes]:
     Raises:
         DataError: the file cannot be read.
     """
-    with _opened(path) as file:
+    n_rows = rows_at_once(path)
+    with opened_parquet(path) as file:
         fields = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
-        for batch in file.iter_batches(ROWS, columns=fields):
+        for batch in file.iter_batches(n_rows, columns=fields):
             for record in batch.to_pylist():
                 yield f"{json.dumps(_finite(record), ensure_ascii=False, default=str)}\n".encode()
 
@@ -67,16 +67,3 @@ def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list) else value
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator["ParquetFile"]:
-    """Open a file; convert the library's errors to `DataError`."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            yield file
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {' '.join(str(error).split())}") from None

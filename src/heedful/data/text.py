@@ -32,6 +32,7 @@ from heedful.data.lines import (
 )
 from heedful.errors import DataError, nearest, type_name
 from heedful.files import has_suffix, parse_json
+from heedful.limits import LONGEST_DOCUMENT, LONGEST_LINE
 from heedful.typing import JsonObject
 
 TEXT = "text"
@@ -39,9 +40,6 @@ TEXT = "text"
 
 SEPARATORS = ("\t", ",", ";", "|")
 """Common separators, for hints in messages."""
-
-LONGEST_FIELD = 2**31 - 1
-"""Maximum field length in characters: an article may be one field, and Python's default is 131,072."""
 
 
 class FilesSource(Source):
@@ -173,16 +171,26 @@ def _split_before_matches(file: File, pattern: re.Pattern[str]) -> Iterator[tupl
 
 
 def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
-    """Split the file at blank lines."""
+    """Split the file at blank lines.
+
+    Raises:
+        DataError: if a document is longer than `LONGEST_DOCUMENT`.
+    """
     paragraph: list[str] = []
-    first = Location(file.name, 1)
+    first, n_characters = Location(file.name, 1), 0
     for location, line in located_lines(file):
         if line.strip():
             first = first if paragraph else location
             paragraph.append(line)
+            n_characters += len(line) + 1
+            if n_characters > LONGEST_DOCUMENT:
+                raise DataError(
+                    f"{first}: the document has more than {LONGEST_DOCUMENT:,} characters; separate "
+                    "documents by blank lines, or set `documents: line`"
+                )
         elif paragraph:
             yield first, "\n".join(paragraph)
-            paragraph = []
+            paragraph, n_characters = [], 0
     if paragraph:
         yield first, "\n".join(paragraph)
 
@@ -348,7 +356,7 @@ def too_few_fields(location: Location, record: Sequence[str], number: int, name:
 
 def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
     """Yield quoted records; one may span several lines and is located by its first."""
-    csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(LONGEST_LINE)  # an article may be one field, and the default is 131,072
     reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
     first = 1
     try:

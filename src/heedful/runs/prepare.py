@@ -15,6 +15,7 @@ from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError
+from heedful.limits import too_large
 from heedful.recipes.schema import Recipe
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData, Task
@@ -51,6 +52,7 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
         )
     is_given = isinstance(getattr(source, "source", source), MemorySource)
     for row in open_source(source, root):
+        _check_sizes(row, columns)
         if isinstance(row.row, PartialRow):
             for column in (*required, *columns.names):
                 if column in row.row.unreadable:
@@ -65,6 +67,17 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
             if isinstance(row.row[column], LazyImage) and column not in columns.images:
                 raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
         yield with_images(_join_lists(row, columns, is_given=is_given), columns.images, root)
+
+
+def _check_sizes(row: LocatedRow[Row], columns: Columns) -> None:
+    """Refuse a text that is too long, before anything is done with it.
+
+    Raises:
+        DataError: there is one.
+    """
+    for column, cell in row.row.items():
+        if problem := too_large(cell, columns.longest_text):
+            raise DataError(f"{row.location}: {column} {problem}")
 
 
 def _join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool) -> LocatedRow[Row]:

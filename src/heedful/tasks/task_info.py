@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from heedful.limits import LONGEST_DOCUMENT, LONGEST_TEXT
 from heedful.tasks.prediction import TaskInput
 from heedful.typing import JsonMapping
 
@@ -58,6 +59,8 @@ class Columns:
         single_valued: columns with exactly one value; a longer list is an error.
         images: columns of images; a path in them is opened.
         input_lists: whether an input in JSON lines may also be a list of words.
+        running_text: whether texts are documents, which are read in pieces and may be longer than
+            `heedful.limits.LONGEST_TEXT`.
     """
 
     required: tuple[str, ...]
@@ -69,6 +72,12 @@ class Columns:
     single_valued: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     input_lists: bool = False
+    running_text: bool = False
+
+    @property
+    def longest_text(self) -> int:
+        """The most characters of a text, before it is normalised or tokenised."""
+        return LONGEST_DOCUMENT if self.running_text else LONGEST_TEXT
 
     @property
     def names(self) -> tuple[str, ...]:
