@@ -49,9 +49,9 @@ def _without_middle(line: str, limit: int) -> str:
     """Return a line, of a longer one the beginning and the end."""
     if len(line) <= limit:
         return line
-    gap = f" … {len(line) - limit:,} more characters … "
-    kept = limit - len(gap)
-    return line[: kept - kept // 3] + gap + line[len(line) - kept // 3 :]
+    kept = limit - len(" … 1,000,000,000,000 more characters … ")
+    end = kept // 3
+    return f"{line[: kept - end]} … {len(line) - kept:,} more characters … {line[len(line) - end :]}"
 
 
 class HeedfulError(Exception):

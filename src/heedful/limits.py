@@ -22,13 +22,14 @@ MOST_ITEMS = 100_000
 """Entries of a list in a row, such as the words of a sentence."""
 
 
-def too_large(cell: object, longest: int = LONGEST_TEXT) -> str | None:
+def too_large(cell: object, longest: int | None = None) -> str | None:
     """Return why a cell of a row, or an input, is too large, or None.
 
     Args:
         cell: a text, or a sequence of texts; anything else is accepted.
-        longest: characters that a text may have, or all texts of a list together.
+        longest: characters that a text may have, or all texts of a list together; None: `LONGEST_TEXT`.
     """
+    longest = LONGEST_TEXT if longest is None else longest
     if isinstance(cell, str):
         n_characters = len(cell)
     elif isinstance(cell, list | tuple):

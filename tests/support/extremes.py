@@ -1,6 +1,7 @@
 """Recipes with one absurd number each, run in a process that memory and time limits end."""
 
 import copy
+import inspect
 import json
 import random
 import subprocess
@@ -20,8 +21,15 @@ from heedful.config import ChangesOf, CustomSection, as_section
 ABSURD = (10**9, 10**18, -1, 65_537, float("inf"), float("nan"))
 """Values of every number of a recipe."""
 
-MEMORY = 6 << 30
-"""Bytes of the address space of a worker."""
+NEEDED: dict[str, dict[str, Any]] = {
+    "bpe": {"merges": 9},
+    "byte-bpe": {"merges": 9},
+    "unigram": {"vocab_size": 300},
+    "wordpiece": {"vocab_size": 60},
+    "power": {"warmup": 0},
+    "built-in": {"name": "phrasebook-de", "split": "train", "columns": {}, "limit": 20},
+}
+"""Settings that sections of a kind need to be valid."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class Number:
         settings: the recipe.
         path: its path in the recipe.
         types: the types of the numbers that it accepts, ``int`` and ``float``.
+        forms: what it accepts: a number (``one``), a ``list`` of some, a ``map`` of some.
     """
 
     setting: str
@@ -41,12 +50,16 @@ class Number:
     settings: dict[str, Any]
     path: tuple[str, ...]
     types: frozenset[type]
+    forms: frozenset[str] = frozenset({"one"})
 
     @property
-    def absurd(self) -> list[int | float]:
-        """The values to try, in the types that it accepts."""
-        as_float = float if int not in self.types else lambda value: value
-        return [as_float(value) for value in ABSURD]
+    def absurd(self) -> list[Any]:
+        """The values to try, in the types and forms that it accepts."""
+        numbers = [value if int in self.types else float(value) for value in ABSURD]
+        made: list[Any] = [*numbers] if "one" in self.forms else []
+        if "list" in self.forms:
+            made += [[number] * n for number in numbers for n in (1, 2)]
+        return made + [{"text": number} for number in numbers if "map" in self.forms]
 
     def changed(self, value: object) -> dict[str, Any]:
         """Return the recipe with another value."""
@@ -62,9 +75,22 @@ def number_types(annotation: Any) -> frozenset[type]:
     parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
         return frozenset() if any(isinstance(p, ChangesOf) for p in parts[1:]) else number_types(parts[0])
-    if get_origin(annotation) in (Union, types.UnionType, list):
+    if get_origin(annotation) in (Union, types.UnionType, list, dict):
         return frozenset().union(*(number_types(part) for part in parts))
     return frozenset()
+
+
+def number_forms(annotation: Any) -> frozenset[str]:
+    """Return the forms of the numbers in a type (`Number.forms`)."""
+    parts = get_args(annotation)
+    if annotation in (int, float):
+        return frozenset({"one"})
+    if get_origin(annotation) is Annotated:
+        return number_forms(parts[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return frozenset().union(*(number_forms(part) for part in parts))
+    form = {list: "list", dict: "map"}.get(get_origin(annotation) or object)
+    return frozenset({form}) if form and number_types(annotation) else frozenset()
 
 
 def numbers(base: str, recipe: type[BaseModel], settings: dict[str, Any]) -> Iterator[Number]:
@@ -76,14 +102,21 @@ def numbers(base: str, recipe: type[BaseModel], settings: dict[str, Any]) -> Ite
 
 
 def _numbers(
-    base: str, config: type[BaseModel], whole: dict[str, Any], section: Any, prefix: tuple[str, ...], draw: Drawing
+    base: str,
+    config: type[BaseModel],
+    whole: dict[str, Any],
+    section: Any,
+    prefix: tuple[str, ...],
+    draw: Drawing,
 ) -> Iterator[Number]:
     for key, field in config.model_fields.items():
         if key == "kind":
             continue
         path, annotation = (*prefix, key), _type_of(field)
         if found := number_types(annotation):
-            yield Number(f"{_owner(config, key).__name__}.{key}", base, whole, path, found)
+            yield Number(
+                f"{owner_of(config, key).__name__}.{key}", base, whole, path, found, number_forms(annotation)
+            )
         given = section.get(key) if isinstance(section, Mapping) else None
         given = as_section(given) if isinstance(given, str) else given
         default = None if given is not None else getattr(field.default, "kind", None)
@@ -94,15 +127,15 @@ def _numbers(
             if isinstance(given, Mapping) and kind in (None, _kind_of(other)):
                 yield from _numbers(base, other, whole, given, path, draw)
             elif prefix.count(key) == 0:
-                new = {**draw.settings(other, 0.0), **({"kind": _kind_of(other)} if _kind_of(other) else {})}
+                new = {**draw.settings(other, 0.0), **NEEDED.get(_kind_of(other) or "", {})}
                 changed = copy.deepcopy(whole)
                 _put(changed, path, new)
                 yield from _numbers(base, other, changed, new, path, draw)
 
 
-def _owner(config: type[BaseModel], key: str) -> type:
+def owner_of(config: type[BaseModel], key: str) -> type:
     """Return the class that defines a field."""
-    return next(each for each in reversed(config.__mro__) if key in each.__dict__.get("__annotations__", {}))
+    return next(each for each in reversed(config.__mro__) if key in inspect.get_annotations(each))
 
 
 class Worker:
@@ -133,7 +166,7 @@ class Worker:
             self.process = None
 
     def call(self, value: object) -> Any:
-        """Return the answer to a value, or a text if the process died or took too long."""
+        """Return the answer to a value: an object; its ``result`` is ``died`` without one."""
         if self.process is None:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -147,7 +180,8 @@ class Worker:
             return json.loads(line)
         ended = self.process.poll()
         self.end()
-        return f"no answer in {self.seconds} s" if ended is None else f"the process died ({ended})"
+        message = f"no answer in {self.seconds} s" if ended is None else f"the process ended with {ended}"
+        return {"result": "died", "message": message}
 
     def _line(self, seconds: float) -> str:
         assert self.process is not None

@@ -11,7 +11,19 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 
-BASE = {"errors", "checks", "config", "plugins", "files", "tables", "memory", "hardware", "forks", "typing", "limits"}
+BASE = {
+    "errors",
+    "checks",
+    "config",
+    "plugins",
+    "files",
+    "tables",
+    "memory",
+    "hardware",
+    "forks",
+    "typing",
+    "limits",
+}
 
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {

@@ -13,9 +13,10 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, TYPE_CHECKING, TypeVar
 
+from heedful import limits
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
-from heedful.limits import LONGEST_LINE, LONGEST_TEXT, line_too_long, too_large
+from heedful.limits import line_too_long, too_large
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Piped:
         """Read the available data, blocking if there is none; return False at the end.
 
         Raises:
-            DataError: the incomplete line is longer than `LONGEST_LINE`.
+            DataError: the incomplete line is longer than `heedful.limits.LONGEST_LINE`.
         """
         if self._ended:
             return False
@@ -179,7 +180,7 @@ class Piped:
         self._n_complete += len(complete)
         self._partial.append(partial)
         self._n_partial += len(partial)
-        if self._n_partial > LONGEST_LINE:
+        if self._n_partial > limits.LONGEST_LINE:
             raise line_too_long(STANDARD_INPUT, self._n_complete + 1)
         if self._ended and any(self._partial):
             self._lines.append(b"".join(self._partial))
@@ -226,7 +227,7 @@ class InputFormat:
         accepts_list: whether JSON may give a list of strings instead of a string.
         names: the fields of keys in JSON lines and tables, if the user names them (``--column``).
         recipe_names: the fields of columns in the run's training data; used if the first line has them.
-        longest: characters that a text may have.
+        longest: characters that a text may have; None: `heedful.limits.LONGEST_TEXT`.
     """
 
     keys: tuple[str, ...]
@@ -234,7 +235,7 @@ class InputFormat:
     accepts_list: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     recipe_names: Mapping[str, str] = field(default_factory=dict)
-    longest: int = LONGEST_TEXT
+    longest: int | None = None
 
     @classmethod
     def by(cls, run: "Run", chosen: Sequence[str] = (), columns: "Columns | None" = None) -> "InputFormat":

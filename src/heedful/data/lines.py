@@ -19,11 +19,12 @@ from typing import IO, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from heedful import limits
 from heedful.config import Config
 from heedful.data.encodings import conversion_hint, looks_like_utf16
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
-from heedful.limits import LONGEST_DOCUMENT, LONGEST_LINE, line_too_long
+from heedful.limits import line_too_long
 from heedful.typing import JsonObject
 
 Row = JsonObject
@@ -246,7 +247,7 @@ def raw_lines(file: File) -> Iterator[bytes]:
 
     Raises:
         DataError: if the file cannot be read, is named ``.gz`` and is not gzip, or has a line that is longer
-            than `LONGEST_LINE`.
+            than `heedful.limits.LONGEST_LINE`.
     """
     with _opened(file) as stream:
         yield from bounded_lines(stream, file.name)
@@ -256,10 +257,10 @@ def bounded_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield the lines of a stream with their ends.
 
     Raises:
-        DataError: if a line is longer than `LONGEST_LINE`.
+        DataError: if a line is longer than `heedful.limits.LONGEST_LINE`.
     """
-    for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), 1):
-        if len(raw) > LONGEST_LINE:
+    for number, raw in enumerate(iter(partial(stream.readline, limits.LONGEST_LINE + 1), b""), 1):
+        if len(raw) > limits.LONGEST_LINE:
             raise line_too_long(name, number)
         yield raw
 
@@ -268,7 +269,7 @@ def read_bytes(file: File) -> bytes:
     """Read a whole file; one whose name ends in ``.gz`` is decompressed.
 
     Raises:
-        DataError: as for `raw_lines`, or if it has more than `LONGEST_DOCUMENT` bytes.
+        DataError: as for `raw_lines`, or if it has more than `heedful.limits.LONGEST_DOCUMENT` bytes.
     """
     with _opened(file) as stream:
         # At most a block is decompressed beyond the limit.
@@ -276,10 +277,10 @@ def read_bytes(file: File) -> bytes:
         while block := stream.read(_BLOCK):
             blocks.append(block)
             n_bytes += len(block)
-            if n_bytes > LONGEST_DOCUMENT:
+            if n_bytes > limits.LONGEST_DOCUMENT:
                 raise DataError(
-                    f"{file.name}: has more than {LONGEST_DOCUMENT >> 20:,} MiB, and is read whole; split it "
-                    "into several files"
+                    f"{file.name}: has more than {limits.LONGEST_DOCUMENT >> 20:,} MiB, and is read "
+                    "whole; split it into several files"
                 )
     return b"".join(blocks)
 

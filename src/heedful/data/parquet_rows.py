@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful import limits
 from heedful.errors import DataError
-from heedful.limits import LONGEST_LINE
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -28,7 +28,7 @@ def rows_at_once(path: Path) -> int:
     (dictionary encoding). So the values themselves are measured, without copies for each row.
 
     Raises:
-        DataError: the file cannot be read, or a text in it is longer than `LONGEST_LINE`.
+        DataError: the file cannot be read, or a text in it is longer than `heedful.limits.LONGEST_LINE`.
     """
     from pyarrow import compute, types
 
@@ -51,8 +51,8 @@ def rows_at_once(path: Path) -> int:
             for name, column in zip(texts, batch.columns, strict=True):
                 values = column.dictionary if types.is_dictionary(column.type) else column
                 n_bytes = compute.max(compute.binary_length(values)).as_py() or 0
-                if n_bytes > LONGEST_LINE:
-                    limit = LONGEST_LINE >> 20
+                if n_bytes > limits.LONGEST_LINE:
+                    limit = limits.LONGEST_LINE >> 20
                     raise DataError(
                         f"{path}: field {name!r} has a text of {n_bytes >> 20:,} MiB, more than {limit}; "
                         "split it into several rows"

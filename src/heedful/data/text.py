@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from heedful import limits
 from heedful.data.file_hints import listed, names_hint, other_format
 from heedful.data.lines import (
     File,
@@ -32,7 +33,6 @@ from heedful.data.lines import (
 )
 from heedful.errors import DataError, nearest, type_name
 from heedful.files import has_suffix, parse_json
-from heedful.limits import LONGEST_DOCUMENT, LONGEST_LINE
 from heedful.typing import JsonObject
 
 TEXT = "text"
@@ -174,7 +174,7 @@ def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
     """Split the file at blank lines.
 
     Raises:
-        DataError: if a document is longer than `LONGEST_DOCUMENT`.
+        DataError: if a document is longer than `heedful.limits.LONGEST_DOCUMENT`.
     """
     paragraph: list[str] = []
     first, n_characters = Location(file.name, 1), 0
@@ -183,9 +183,9 @@ def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
             first = first if paragraph else location
             paragraph.append(line)
             n_characters += len(line) + 1
-            if n_characters > LONGEST_DOCUMENT:
+            if n_characters > limits.LONGEST_DOCUMENT:
                 raise DataError(
-                    f"{first}: the document has more than {LONGEST_DOCUMENT:,} characters; separate "
+                    f"{first}: the document has more than {limits.LONGEST_DOCUMENT:,} characters; separate "
                     "documents by blank lines, or set `documents: line`"
                 )
         elif paragraph:
@@ -356,7 +356,7 @@ def too_few_fields(location: Location, record: Sequence[str], number: int, name:
 
 def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
     """Yield quoted records; one may span several lines and is located by its first."""
-    csv.field_size_limit(LONGEST_LINE)  # an article may be one field, and the default is 131,072
+    csv.field_size_limit(limits.LONGEST_LINE)  # an article may be one field, and the default is 131,072
     reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
     first = 1
     try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from heedful.limits import LONGEST_DOCUMENT, LONGEST_TEXT
+from heedful import limits
 from heedful.tasks.prediction import TaskInput
 from heedful.typing import JsonMapping
 
@@ -77,7 +77,7 @@ class Columns:
     @property
     def longest_text(self) -> int:
         """The most characters of a text, before it is normalised or tokenised."""
-        return LONGEST_DOCUMENT if self.running_text else LONGEST_TEXT
+        return limits.LONGEST_DOCUMENT if self.running_text else limits.LONGEST_TEXT
 
     @property
     def names(self) -> tuple[str, ...]:

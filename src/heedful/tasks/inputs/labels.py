@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data.sources import LocatedRow, Location, Row
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest, quoted
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
@@ -22,6 +22,12 @@ LABEL = "label"
 """The column of the label."""
 
 FEWEST_LABELS = 2
+
+LONGEST_LABEL = 1000
+"""Characters of a label; a longer one is a text in the wrong column."""
+
+MOST_LABELS = 100_000
+"""Number of different labels; more are numbers, or texts in the wrong column."""
 
 Labels = tuple[str, ...]
 """All labels, in the order of their numbers."""
@@ -54,6 +60,29 @@ def located_label(row: LocatedRow[Row]) -> tuple[str, Location]:
     return row.row[LABEL], row.location
 
 
+def check_new(label: str, where: Location, n_labels: int) -> None:
+    """Check that a label, which occurs for the first time, is not a text, and that there are not too many.
+
+    Args:
+        label: the label, or tag.
+        where: its location.
+        n_labels: the number of other labels.
+
+    Raises:
+        DataError: it is longer than `LONGEST_LABEL`, or there are more than `MOST_LABELS`.
+    """
+    if len(label) > LONGEST_LABEL:
+        raise DataError(
+            f"{where}: a label must have at most {LONGEST_LABEL:,} characters, got {len(label):,} "
+            f"({quoted(label)}); check that the column has labels"
+        )
+    if n_labels >= MOST_LABELS:
+        raise DataError(
+            f"{where}: more than {MOST_LABELS:,} different labels, such as {quoted(label)}; check that the "
+            "column has labels"
+        )
+
+
 def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labels:
     """Return all labels: those of the recipe, in their order; or those that occur, sorted.
 
@@ -62,14 +91,16 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
         allowed: the labels of the recipe, if it names them.
 
     Raises:
-        DataError: if a label is empty or not allowed, an allowed one does not occur, there are fewer than
-            two, or two differ only in white space at their ends.
+        DataError: if a label is empty, too long or not allowed, an allowed one does not occur, there are
+            fewer than two, or two differ only in white space at their ends.
     """
     counts: Counter[str] = Counter()
     first_spellings: dict[str, tuple[str, Location]] = {}
     for label, where in labels:
         if not label.strip():
             raise DataError(f"{where}: the label is empty")
+        if not counts[label]:
+            check_new(label, where, len(counts))
         if allowed is not None and label not in allowed:
             raise DataError(
                 f"{where}: the label {label!r} is not in task.labels{nearest(label, allowed)}; "
