@@ -23,7 +23,80 @@ from heedful.tasks.registry import TASKS
 SECONDS = 60.0
 ANY = math.inf
 
-HARMLESS: dict[str, float] = {}
+ANY_VALUE = """
+AdamWConfig: weight_decay
+AnsweringConfig: longest threshold
+Augmentation: shift
+AverageLength: alpha
+BeamConfig: coverage
+BlocksConfig: earlier size
+BpeConfig: alphabet
+BuiltInSource: seed
+CaptionerConfig: max_length
+CharacterConfig: min_frequency
+ClassObjectiveConfig: class_weights
+CompletionConfig: max_new_tokens
+ConstantConfig: peak warmup
+CosineConfig: key_strength
+Crop: aspect
+DilatedConfig: size step
+Expected: minutes parameters scores
+ExpertsConfig: importance load
+Filter: max_length max_ratio
+FixedConfig: size
+GlobalConfig: n size
+GnmtLength: alpha
+GuidedConfig: weight
+InverseSigmoidDecay: k
+InverseSqrtConfig: peak warmup warmup_from
+LSTMConfig: forget_bias
+LinearDecay: offset slope
+MaxLength: cap extra ratio
+MuonConfig: adam_share eps weight_decay
+ObjectiveConfig: class_weights huber_delta longest_span temperature
+PlateauConfig: floor patience peak warmup
+Recipe: size
+RotaryConfig: base
+SampleConfig: seed temperature top_k
+SentenceEmbeddingConfig: min_similarity
+SinusoidalConfig: base offset
+Source: limit skip
+StridedConfig: stride
+TrainingConfig: average clip_norm keep_best keep_last log_every max_epochs max_minutes max_updates
+TrainingConfig: patience save_every seed tokens_per_update validate_every
+TransformerConfig: max_length
+TreeConfig: branching
+UnigramConfig: alphabet min_frequency
+ValidationConfig: decode tokens
+VocabularyObjectiveConfig: chunk
+WarmupConfig: factor warmup
+WindowConfig: size
+WindowsConfig: stride
+WordConfig: min_frequency
+WordPieceConfig: alphabet min_frequency
+_AdamConfig: eps
+_DecayConfig: floor peak updates
+_Merging: min_frequency
+"""
+"""Numbers that may have any value: nothing loops or allocates over them, or only up to what the data need."""
+
+HARMLESS: dict[str, float] = {
+    "CharacterConfig.vocab_size": 10_000_000,
+    "WordConfig.vocab_size": 10_000_000,
+    "UnigramConfig.vocab_size": 10_000_000,
+    "WordPieceConfig.vocab_size": 10_000_000,
+    "_Merging.vocab_size": 10_000_000,
+    "_Merging.merges": 10_000_000,
+    "CompressedAttentionConfig.factor": 1_000_000,  # a table, which has to fit in memory
+    "EncoderConfig.max_length": 1_000_000,  # a table, which has to fit in memory
+    "EncoderConfig.segments": 1_000_000,  # a table, which has to fit in memory
+    "LanguageModelConfig.context": 1_000_000,  # a table, which has to fit in memory
+    **{
+        f"{config}.{key}": ANY
+        for config, keys in (line.split(": ") for line in ANY_VALUE.strip().splitlines())
+        for key in keys.split()
+    },
+}
 """The largest sensible value of each number that may be one of `ABSURD`; for most, any is."""
 
 REFUSED = {"RequestError", "DataError", "HeaderError", "WorkError"}
