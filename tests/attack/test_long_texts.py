@@ -18,6 +18,7 @@ from heedful.errors import LONGEST_MESSAGE, HeedfulError
 from heedful.recipes.yaml import dump_yaml
 
 LONG = "x" * 1_500_000
+NAME = "x" * 50_000  # in recipes, which take longer to parse
 LABELS = {
     "task": {"kind": "classification"},
     "tokenizer": {"subwords": {"kind": "word"}},
@@ -71,17 +72,17 @@ FILES: dict[str, str] = {
 """Files of a user; the last ones are inputs alone."""
 
 RECIPES: dict[str, Any] = {
-    "key": {**LABELS, LONG: 1},
-    "kind": {**LABELS, "task": {"kind": LONG}},
-    "model": {**LABELS, "model": {"kind": LONG}},
-    "value": {**LABELS, "training": {"max_updates": LONG}},
-    "metric": {**LABELS, "training": {"max_updates": 1, "metric": LONG}},
-    "labels": {**LABELS, "task": {"kind": "classification", "labels": [LONG, LONG]}},
+    "key": {**LABELS, NAME: 1},
+    "kind": {**LABELS, "task": {"kind": NAME}},
+    "model": {**LABELS, "model": {"kind": NAME}},
+    "value": {**LABELS, "training": {"max_updates": NAME}},
+    "metric": {**LABELS, "training": {"max_updates": 1, "metric": NAME}},
+    "labels": {**LABELS, "task": {"kind": "classification", "labels": [NAME, NAME]}},
     "keys": {**LABELS, "training": {f"{n}": n for n in range(3000)}},
-    "path": {**LABELS, "data": {"train": {"kind": "jsonl", "paths": LONG, "columns": {"text": "a"}}}},
-    "loss": {**LABELS, "objective": {"loss": LONG}},
-    "part": {**LABELS, "objective": {"loss": f"package:{LONG}"}},
-    "start": {**LABELS, "start": {"run": LONG}},
+    "path": {**LABELS, "data": {"train": {"kind": "jsonl", "paths": NAME, "columns": {"text": "a"}}}},
+    "loss": {**LABELS, "objective": {"loss": NAME}},
+    "part": {**LABELS, "objective": {"loss": f"package:{NAME}"}},
+    "start": {**LABELS, "start": {"run": NAME}},
 }
 
 

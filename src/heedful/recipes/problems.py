@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, shortened
 from heedful.recipes.fields import fields_of, is_model, is_union, member_of, tags_of, unwrap
 from heedful.recipes.suggestions import Section, renamed, unknown_key, unknown_kind
 from heedful.recipes.trees import OVERRIDES, Mark, Part, Path, Tree, dotted, merge
@@ -235,12 +235,13 @@ def _mark_to_blame(problem: _Problem, tree: Tree) -> Mark:
     If the text names settings that conflict, this is the first of them from the command line, else the first
     in the recipe; if none of them is written, the enclosing section.
     """
-    paths: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
+    text = shortened(problem.text)  # the patterns take quadratic time on a long word
+    paths: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(text)]
     if problem.path:
-        paths += [(*problem.path, key) for key in _NAME.findall(problem.text)]
+        paths += [(*problem.path, key) for key in _NAME.findall(text)]
     marks = [setting.mark for path in paths if (setting := tree.find(path)) is not None]
     # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
-    compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
+    compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(text) if key != "kind"]
     section = tree.find(problem.path)
     for path, subtree in section.walk() if section is not None else ():
         ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(subtree.value, str) else None)
