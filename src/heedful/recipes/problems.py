@@ -43,6 +43,10 @@ _EXPECTED: dict[str, str] = {
 }
 
 
+MOST_EXPLAINED = 50
+"""Problems of a recipe that are explained, which takes some hundredths of a second each."""
+
+
 class SeveralErrors(ValueError):  # noqa: N818 - pydantic requires a ValueError, and it holds several
     """Several errors of one section, reported as one line each."""
 
@@ -102,7 +106,8 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         root: the type it was validated against; suggestions are taken from its fields.
     """
     problems: dict[tuple[Path, str], list[_Problem]] = {}
-    found = [p for details in error.errors(include_url=False) for p in _problems(details, tree, root)]
+    errors = error.errors(include_url=False)
+    found = [p for details in errors[:MOST_EXPLAINED] for p in _problems(details, tree, root)]
     renamed = {problem.renames for problem in found if problem.renames}
     for problem in (problem for problem in found if problem.path not in renamed):
         # The members of a plain union each report the same value: they share one line.
@@ -110,7 +115,10 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         problems.setdefault(key, []).append(problem)
     messages = [_marked_message(group, tree) for group in problems.values()]
     messages.sort(key=lambda message: (message[0].source, message[0].line or 0))
-    return RequestError("\n".join(f"{mark}: {text}" for mark, text in messages))
+    lines = [f"{mark}: {text}" for mark, text in messages]
+    if len(errors) > MOST_EXPLAINED:
+        lines.append(f"there are more problems than these; correct them first ({len(errors):,} in all)")
+    return RequestError("\n".join(lines))
 
 
 def kinds_of(root: type[BaseModel], section: str) -> set[str]:
