@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow
 import pytest
 from pyarrow import parquet
+from tiers import sampled
 
 from heedful import limits
 from heedful.cli import main
@@ -111,10 +112,10 @@ def strings(value: object) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("verb", ["predict", "score", "embed", "evaluate"])
+@pytest.mark.parametrize("verb", sampled(["predict", "evaluate", "score", "embed"], ["predict", "evaluate"]))
 def test_messages_about_a_file_are_short(verb, name, run, command, tmp_path):
     (tmp_path / name).write_text(FILES[name], "utf-8")
-    arguments = ["--data", name] if verb == "evaluate" else [name]
+    arguments = ["--table", name] if verb == "evaluate" else [name]
     _, out, _ = command(verb, str(run), *arguments, "--device", "cpu")
     for line in out.splitlines() if name.endswith(".jsonl") and verb == "predict" else ():
         answer = json.loads(line)
