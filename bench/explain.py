@@ -86,7 +86,8 @@ def random_encoder(folder: Path, shape: dict[str, Any]) -> Path:
 
 def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     """Explain an input of ``n_tokens`` tokens and write the page; return seconds and memory in MiB."""
-    from harness.memory import current, peak, reset
+    from harness.machine import peak_resident
+    from harness.memory import current, reset
     from heedful.explain.capture import explain_input
     from heedful.explain.page import page
     from heedful.runs.run import load
@@ -106,7 +107,7 @@ def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
         "page": end - explained,
         "weights": sum(each.weights.nbytes for each in explanation.maps) / 2**20,
         "before": bytes_before / 2**20,
-        "peak": peak() / 2**20,
+        "peak": peak_resident() / 2**20,
         "size": out.stat().st_size / 2**20,
     }
 

@@ -1,6 +1,7 @@
 """Describe the machine, and measure the peak speed of its matrix products."""
 
 import platform
+import resource
 import time
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -102,3 +103,17 @@ def synchronise(device: str) -> None:
 def _read(path: str) -> str:
     file = Path(path)
     return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def peak_resident() -> int:
+    """Return the peak resident bytes of this process, since it was reset if it was (`harness.memory`)."""
+    return status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def status_bytes(key: str) -> int:
+    """Return a number of bytes in the status of this process; 0 if the system does not report it."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    lines = status.read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)

@@ -5,6 +5,7 @@ import sys
 from multiprocessing import get_context
 from pathlib import Path
 
+from harness.machine import peak_resident, status_bytes
 from harness.runners import ContenderFactory
 
 
@@ -34,7 +35,7 @@ def _run(factory: ContenderFactory, name: str, rounds: int) -> float | None:
             reset()
         for round_number in range(rounds):
             work(round_number)
-        return (peak() - bytes_before) / 2**20
+        return (peak_resident() - bytes_before) / 2**20
     except Exception as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
@@ -47,19 +48,15 @@ def reset() -> None:
         clear.write_text("5", encoding="ascii")
 
 
-def peak() -> int:
-    """Return the peak resident bytes of this process since `reset`."""
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def current() -> int:
     """Return the resident bytes of this process."""
-    return _status("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return status_bytes("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _status(key: str) -> int:
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return 0
-    lines = status.read_text(encoding="ascii").splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
+def available() -> int | None:
+    """Return the bytes that can be allocated without swapping, or None if the system does not report it."""
+    path = Path("/proc/meminfo")
+    if not path.exists():
+        return None
+    lines = path.read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from harness.contender import Contender, Work
-from harness.machine import synchronise
+from harness.machine import peak_resident, synchronise
 from harness.quiet import Watch
 
 TURN = 0.5
@@ -75,8 +75,16 @@ class LocalRunner:
             time.sleep(4 * REST)
         return seconds, not alone
 
+    def peak(self) -> int:
+        """Return 0: what it needs cannot be told from the rest of this process."""
+        return 0
+
     def close(self) -> None:
         """Do nothing: there is no process to end."""
+
+
+class ProcessError(RuntimeError):
+    """A contender failed in its process; the message begins with the type of the error there."""
 
 
 class ProcessRunner:
@@ -99,14 +107,19 @@ class ProcessRunner:
         seconds, disturbed = self._ask("turn", number, patience)
         return seconds, disturbed
 
+    def peak(self) -> int:
+        """Return the peak resident bytes of its process."""
+        n_bytes: int = self._ask("peak")
+        return n_bytes
+
     def _ask(self, method: str, *arguments: int) -> Any:
         self.pipe.send((method, arguments))
         try:
             failed, answer = self.pipe.recv()
         except EOFError:
-            raise RuntimeError("its process ended") from None
+            raise ProcessError("its process ended") from None
         if failed:
-            raise RuntimeError(answer)
+            raise ProcessError(answer)
         return answer
 
     def close(self) -> None:
@@ -122,10 +135,11 @@ def _serve(pipe: Connection, name: str, factory: ContenderFactory, device: str) 
         if factory.prepare:
             factory.prepare()
         runner = LocalRunner(factory.find(name), device)
+        methods = {"warm_up": runner.warm_up, "turn": runner.turn, "peak": peak_resident}
         while True:
             method, arguments = pipe.recv()
             try:
-                pipe.send((False, getattr(runner, method)(*arguments)))
+                pipe.send((False, methods[method](*arguments)))
             except Exception as error:
                 pipe.send((True, f"{type(error).__name__}: {error}"))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):

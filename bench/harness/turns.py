@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO
 
 from harness.contender import Contender
-from harness.runners import ContenderFactory, LocalRunner, ProcessRunner
+from harness.runners import ContenderFactory, LocalRunner, ProcessError, ProcessRunner
+from harness.seats import Runner, Seats
+from heedful.memory import machine_memory
 
 STRETCH = 120.0
 """Seconds after which the lock is released between two turns, for others that wait for it."""
@@ -81,51 +83,58 @@ def measure(
 ) -> dict[str, Timing]:
     """Build and warm up every contender, then measure them in turn for ``rounds`` rounds.
 
-    With a ``factory`` each contender runs in a subprocess, otherwise all run in this process.
+    With a ``factory`` each contender runs in a subprocess, otherwise all run in this process. Where memory
+    does not suffice for all subprocesses, some end between their turns (`harness.seats`).
     A disturbed turn is repeated up to ``patience`` times; the last repetition counts in any case.
     """
     lock = lock or Lock(None)
     timings = {c.name: Timing() for c in contenders}
-    runners: dict[str, LocalRunner | ProcessRunner] = {}
+
+    def make(contender: Contender) -> Runner:
+        return ProcessRunner(contender.name, factory, device) if factory else LocalRunner(contender, device)
+
+    seats = Seats(make, warm_up, limit=machine_memory())
     try:
+        order = []
         for contender in contenders:
             with lock.held():
-                runner = (
-                    ProcessRunner(contender.name, factory, device)
-                    if factory
-                    else LocalRunner(contender, device)
-                )
-                if _prepare(runner, contender, timings[contender.name], warm_up):
-                    runners[contender.name] = runner
+                if _prepare(seats, contender, timings[contender.name]):
+                    order.append(contender)
+        _log_memory(seats)
         # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
-        order, shuffle = list(runners), random.Random(0)
+        shuffle = random.Random(0)
         for round_number in range(rounds):
             shuffle.shuffle(order)
-            for name in order:
+            for contender in order:
                 with lock.held():
-                    seconds, disturbed = runners[name].turn(round_number, patience)
-                timings[name].seconds.append(seconds)
-                timings[name].disturbed += disturbed
+                    seconds, disturbed = seats.turn(contender, round_number, patience)
+                timings[contender.name].seconds.append(seconds)
+                timings[contender.name].disturbed += disturbed
             log(f"round {round_number + 1} of {rounds}")
     finally:
         lock.release()
-        for runner in runners.values():
-            runner.close()
+        seats.close()
     return timings
 
 
-def _prepare(
-    runner: LocalRunner | ProcessRunner,
-    contender: Contender,
-    timing: Timing,
-    warm_up: int,
-) -> bool:
+def _log_memory(seats: Seats) -> None:
+    """Log what all contenders need together, and which do not fit beside the others."""
+    needed = sum(seats.needs.values()) / 2**30
+    if seats.ended:
+        log(
+            f"the contenders need {needed:.1f} GiB together, more than is available: some end between their "
+            "turns, and are built and warmed up again for each, which takes longer"
+        )
+    elif needed:
+        log(f"the contenders need {needed:.1f} GiB together")
+
+
+def _prepare(seats: Seats, contender: Contender, timing: Timing) -> bool:
     """Warm up a contender; return whether it works. Only a failure of heedful is raised."""
     try:
-        timing.first, last = runner.warm_up(warm_up)
+        timing.first, last = seats.start(contender)
     except Exception as error:
-        runner.close()
-        text = str(error) if isinstance(runner, ProcessRunner) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, ProcessError) else f"{type(error).__name__}: {error}"
         timing.failure = text.strip().splitlines()[0][:120]
         log(f"{contender.name}: {timing.failure}")
         if contender.library == "heedful":

@@ -24,6 +24,7 @@ BASE = {
     "forks",
     "typing",
     "identifiers",
+    "limits",
 }
 
 # What each package may import besides itself. The order is the architecture.
@@ -35,6 +36,7 @@ BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "parts": {"errors", "plugins"},
     "files": {"errors", "typing"},
     "memory": {"errors"},
+    "limits": {"errors"},
 }
 BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
 BELOW["models"] = {*BASE, "nn"}

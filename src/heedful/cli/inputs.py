@@ -11,11 +11,15 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, TYPE_CHECKING, TypeVar
 
+from heedful import limits
 from heedful.errors import DataError, RequestError
+from heedful.limits import line_too_long
 
 if TYPE_CHECKING:
     from heedful.data.lines import File
 
+STANDARD_INPUT = "standard input"
+"""Its name in messages."""
 BLOCK = 2048
 """Maximum number of inputs that are read, sorted by length and answered together."""
 PATIENCE = 0.05
@@ -45,16 +49,17 @@ class Source:
         Raises:
             RequestError: the file does not exist, or standard input is closed.
         """
-        from heedful.data.lines import Stream, find
+        from heedful.data.lines import Stream, bounded_lines, find
 
         if file != "-":
             return cls(find(file, Path()))
         if sys.stdin is None:
             raise RequestError("standard input is closed: expected input to read")
-        stream, name = sys.stdin.buffer, "standard input"
+        stream, name = sys.stdin.buffer, STANDARD_INPUT
         if (piped := Piped.of(stream)) is not None:
             return cls(Stream.of(name, piped), ready=piped.ready)
-        return cls(Stream.of(name, stream), size=1 if sys.stdin.isatty() else BLOCK)
+        lines = bounded_lines(stream, name)
+        return cls(Stream.of(name, lines), size=1 if sys.stdin.isatty() else BLOCK)
 
     def lines(self) -> Iterator[str]:
         """Yield the decoded lines without line ends; only a newline ends a line.
@@ -120,6 +125,7 @@ class Piped:
         self._descriptor, self._ended = descriptor, False
         self._lines: deque[bytes] = deque()
         self._partial: list[bytes] = []
+        self._n_partial = self._n_complete = 0
 
     @classmethod
     def of(cls, stream: IO[bytes]) -> "Piped | None":
@@ -147,7 +153,11 @@ class Piped:
         return bool(self._lines)
 
     def _read(self) -> bool:
-        """Read the available data, blocking if there is none; return False at the end."""
+        """Read the available data, blocking if there is none; return False at the end.
+
+        Raises:
+            DataError: the incomplete line is longer than `heedful.limits.LONGEST_LINE`.
+        """
         if self._ended:
             return False
         chunk = os.read(self._descriptor, 1 << 16)
@@ -155,8 +165,12 @@ class Piped:
         *complete, partial = chunk.split(b"\n")
         for part in complete:
             self._lines.append(b"".join([*self._partial, part, b"\n"]))
-            self._partial = []
+            self._partial, self._n_partial = [], 0
+        self._n_complete += len(complete)
         self._partial.append(partial)
+        self._n_partial += len(partial)
+        if self._n_partial > limits.LONGEST_LINE:
+            raise line_too_long(STANDARD_INPUT, self._n_complete + 1)
         if self._ended and any(self._partial):
             self._lines.append(b"".join(self._partial))
         return True

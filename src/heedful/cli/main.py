@@ -204,7 +204,7 @@ def _status_of(work: Callable[[], None]) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
             raise
-        return _failed(_os_error_message(error), 1)
+        return _failed(_os_error_message(error), 2 if error.errno == errno.ENAMETOOLONG else 1)
     return 0
 
 

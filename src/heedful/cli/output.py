@@ -17,12 +17,12 @@ from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from heedful import files
-from heedful.errors import RequestError, WorkError, escaped
+from heedful.errors import RequestError, WorkError, escaped, shortened
 
 
 def log(line: str) -> None:
-    """Write a line to standard error, with terminal control characters escaped."""
-    print(escaped(line), file=sys.stderr, flush=True)
+    """Write a message to standard error: shortened, and with terminal control characters escaped."""
+    print(escaped(shortened(line)), file=sys.stderr, flush=True)
 
 
 def result(line: str) -> None:

@@ -9,18 +9,21 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from heedful import limits
 from heedful.config import Config
 from heedful.data.encodings import conversion_hint, looks_like_utf16
 from heedful.data.opening import Content, decompression, opened
 from heedful.data.signatures import N_HEAD, recognised
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
+from heedful.limits import line_too_long
 from heedful.typing import JsonMapping, JsonObject
 
 Row = JsonObject
@@ -57,6 +60,9 @@ RowT = TypeVar("RowT", bound=Mapping)
 
 N_SAMPLED = 10_000
 """The number of lines that are read again to guess the encoding of a file."""
+
+_BLOCK = 1 << 20
+"""Bytes that `read_bytes` reads at one time."""
 
 _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
@@ -321,7 +327,9 @@ def read_text(file: File) -> str:
     Raises:
         DataError: as for `located_lines`.
     """
-    raw = b"".join(raw_lines(file, "text"))
+    raw = read_bytes(file, "text")
+    if b"\n" not in raw and raw.count(b"\r") > 1:  # as in `raw_lines`
+        raw = raw.replace(b"\r", b"\n")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -353,27 +361,52 @@ def raw_lines(file: File, content: Content = "lines") -> Iterator[bytes]:
     with opened(file.path, file.name, content) as stream:
         head = stream.peek(N_HEAD)  # type: ignore[attr-defined]
         ends_in_returns = b"\n" not in head and head.count(b"\r") > 1
-        yield from _ended_by_returns(stream) if ends_in_returns else stream
+        yield from (_ended_by_returns if ends_in_returns else bounded_lines)(stream, file.name)
 
 
-def _ended_by_returns(stream: BinaryIO) -> Iterator[bytes]:
+def _ended_by_returns(stream: BinaryIO, name: str) -> Iterator[bytes]:
     r"""Yield what ``\r`` separates, with ``\n`` instead."""
-    rest = b""
+    rest, number = b"", 1
     while block := stream.read(N_HEAD):
         *whole, rest = (rest + block).split(b"\r")
         yield from (line + b"\n" for line in whole)
+        number += len(whole)
+        if len(rest) > limits.LONGEST_LINE:
+            raise line_too_long(name, number)
     if rest:
         yield rest
 
 
-def read_bytes(file: File) -> bytes:
+def bounded_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the lines of a stream with their ends.
+
+    Raises:
+        DataError: if a line is longer than `heedful.limits.LONGEST_LINE`.
+    """
+    for number, raw in enumerate(iter(partial(stream.readline, limits.LONGEST_LINE + 1), b""), 1):
+        if len(raw) > limits.LONGEST_LINE:
+            raise line_too_long(name, number)
+        yield raw
+
+
+def read_bytes(file: File, content: Content = "bytes") -> bytes:
     """Read a whole file, decompressed.
 
     Raises:
-        DataError: if it cannot be read, or is damaged.
+        DataError: if it cannot be read, is damaged, or has more than `heedful.limits.LONGEST_DOCUMENT` bytes.
     """
-    with opened(file.path, file.name, "bytes") as stream:
-        return stream.read()
+    with opened(file.path, file.name, content) as stream:
+        # At most a block is decompressed beyond the limit.
+        blocks, n_bytes = list[bytes](), 0
+        while block := stream.read(_BLOCK):
+            blocks.append(block)
+            n_bytes += len(block)
+            if n_bytes > limits.LONGEST_DOCUMENT:
+                raise DataError(
+                    f"{file.name}: has more than {limits.LONGEST_DOCUMENT >> 20:,} MiB, and is read "
+                    "whole; split it into several files"
+                )
+    return b"".join(blocks)
 
 
 def _not_utf8(location: Location, raw: bytes, error: UnicodeDecodeError, file: File | None) -> str:

@@ -1,23 +1,12 @@
-"""Parquet files as a user's tables; training data are read by `heedful.data.hub.DatasetsSource`.
+"""Parquet files as a user's tables; training data are read by `heedful.data.hub.DatasetsSource`."""
 
-The library (pyarrow, which ``datasets`` needs too) is imported when a file is read.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from heedful.data.file_hints import listed
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import HeaderError
-from heedful.errors import DataError
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
-
-ROWS = 1024
-"""Number of rows that are in memory at one time."""
+from heedful.data.parquet_rows import opened_parquet
 
 
 def is_parquet(file: str) -> bool:
@@ -37,8 +26,7 @@ def parquet_source(path: Path, namings: Sequence[Mapping[str, str]], stored: Pat
         DataError: the file cannot be read.
         HeaderError: it has the fields of no naming.
     """
-    with _opened(path) as file:
-        fields = file.schema_arrow.names
+    fields = field_names(path)
     for naming in namings:
         if all(name in fields or name.split(".")[0] in fields for name in naming.values()):
             return DatasetsSource(path="parquet", data_files=str(stored), columns={**naming}, streaming=True)
@@ -46,14 +34,11 @@ def parquet_source(path: Path, namings: Sequence[Mapping[str, str]], stored: Pat
     raise HeaderError(f"{path}: expected the fields {expected}, got {listed(fields)}; rename them")
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator["ParquetFile"]:
-    """Open a file; convert the library's errors to `DataError`."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
+def field_names(path: Path) -> list[str]:
+    """Return the names of the fields of a file.
 
-    try:
-        with ParquetFile(path) as file:
-            yield file
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {' '.join(str(error).split())}") from None
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with opened_parquet(path) as file:
+        return list(file.schema_arrow.names)

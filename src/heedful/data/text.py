@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from heedful import limits
 from heedful.data.file_hints import listed, names_hint, other_format
 from heedful.data.lines import (
     File,
@@ -45,9 +46,6 @@ TEXT = "text"
 
 SEPARATORS = ("\t", ",", ";", "|")
 """Common separators, for hints in messages."""
-
-LONGEST_FIELD = 2**31 - 1
-"""Maximum field length in characters: an article may be one field, and Python's default is 131,072."""
 
 
 class FilesSource(Source):
@@ -179,16 +177,26 @@ def _split_before_matches(file: File, pattern: re.Pattern[str]) -> Iterator[tupl
 
 
 def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
-    """Split the file at blank lines."""
+    """Split the file at blank lines.
+
+    Raises:
+        DataError: if a document is longer than `heedful.limits.LONGEST_DOCUMENT`.
+    """
     paragraph: list[str] = []
-    first = Location(file.name, 1)
+    first, n_characters = Location(file.name, 1), 0
     for location, line in located_lines(file):
         if line.strip():
             first = first if paragraph else location
             paragraph.append(line)
+            n_characters += len(line) + 1
+            if n_characters > limits.LONGEST_DOCUMENT:
+                raise DataError(
+                    f"{first}: the document has more than {limits.LONGEST_DOCUMENT:,} characters; separate "
+                    "documents by blank lines, or set `documents: line`"
+                )
         elif paragraph:
             yield first, "\n".join(paragraph)
-            paragraph = []
+            paragraph, n_characters = [], 0
     if paragraph:
         yield first, "\n".join(paragraph)
 
@@ -470,7 +478,7 @@ def too_few_fields(location: Location, record: Sequence[str], number: int, name:
 
 def _quoted_records(located: LocatedLines, name: str, separator: str) -> Iterator[tuple[Location, list[str]]]:
     """Yield quoted records; one may span several lines and is located by its first."""
-    csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(limits.LONGEST_LINE)  # an article may be one field, and the default is 131,072
     of_record: list[Location] = []
 
     def texts() -> Iterator[str]:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from heedful.models.base import Model, check_packed
-from heedful.models.sections import Layers, Positive
+from heedful.models.sections import Layers, Positive, Width
 from heedful.models.stacks import StackConfig, TokenStackConfig, embedding_scale, stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
@@ -83,7 +83,7 @@ class EncoderConfig(TokenStackConfig):
     }
 
     kind: Literal["encoder"] = "encoder"
-    d_model: Positive = 768
+    d_model: Width = 768
     n_layers: Layers = 12
     max_length: Positive = 512
     segments: Annotated[int, Field(ge=0)] = 2

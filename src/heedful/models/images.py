@@ -1,7 +1,7 @@
 """Sizes of the images that a model reads."""
 
 from heedful.config import Config
-from heedful.models.sections import Positive
+from heedful.models.sections import Channels, Pixels
 
 
 class ImageConfig(Config):
@@ -12,5 +12,5 @@ class ImageConfig(Config):
         channels: number of channels: 3 for RGB, 1 for greyscale.
     """
 
-    image_size: Positive = 224
-    channels: Positive = 3
+    image_size: Pixels = 224
+    channels: Channels = 3

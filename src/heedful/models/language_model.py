@@ -51,7 +51,7 @@ from torch import Tensor, nn
 
 from heedful.models.base import Model, check_packed
 from heedful.models.encoder import Encoder
-from heedful.models.sections import Layers, Positive
+from heedful.models.sections import Layers, Positive, Width
 from heedful.models.stacks import TokenStackConfig, embedding_scale, stack, token_head
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.self_attention import SelfAttention
@@ -124,7 +124,7 @@ class LanguageModelConfig(TokenStackConfig):
     limit_key: ClassVar[str] = "context"
 
     kind: Literal["language-model"] = "language-model"
-    d_model: Positive = 768
+    d_model: Width = 768
     n_layers: Layers = 12
     context: Positive = 1024
     tie: bool = True

@@ -22,7 +22,17 @@ from torch import nn
 from heedful.config import CustomSection, Section, by_kind
 from heedful.models.cells import CellConfig, LSTMConfig
 from heedful.models.positions import PositionsSection, RotaryConfig
-from heedful.models.sections import ACTIVATIONS, Activation, Positive, Rate, ScaledDotConfig, ScoreConfig
+from heedful.models.sections import (
+    ACTIVATIONS,
+    Activation,
+    Heads,
+    InnerWidth,
+    Kernel,
+    Rate,
+    ScaledDotConfig,
+    ScoreConfig,
+    Width,
+)
 from heedful.models.visible import AllConfig, VisibleConfig
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
@@ -102,10 +112,10 @@ class HeadsConfig(Section):
         dropout: dropout rate of the attention weights.
     """
 
-    n_heads: Positive = 8
-    n_kv_heads: Positive | None = None
-    d_k: Positive | None = None
-    d_v: Positive | None = None
+    n_heads: Heads = 8
+    n_kv_heads: Heads | None = None
+    d_k: InnerWidth | None = None
+    d_v: InnerWidth | None = None
     score: ScoreConfig = ScaledDotConfig()
     bias: bool = True
     dropout: Rate = 0.0
@@ -276,7 +286,7 @@ class PositionMLPConfig(MixerSection):
     one_way: ClassVar[bool] = False
 
     kind: Literal["mlp"] = "mlp"
-    d_tokens: Positive | None = None
+    d_tokens: Width | None = None
     activation: Activation = "gelu"
     dropout: Rate = 0.0
 
@@ -302,7 +312,7 @@ class SeparableConvolutionConfig(MixerSection):
     local: ClassVar[bool] = True
 
     kind: Literal["separable"] = "separable"
-    kernel: Positive = 5
+    kernel: Kernel = 5
     bias: bool = True
 
     def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
@@ -327,7 +337,7 @@ class ConvolutionConfig(MixerSection):
     local: ClassVar[bool] = True
 
     kind: Literal["convolution"] = "convolution"
-    kernel: Positive = 5
+    kernel: Kernel = 5
     activation: Activation = "relu"
     bias: bool = True
 
@@ -356,7 +366,7 @@ class ParallelConvolutionsConfig(MixerSection):
     local: ClassVar[bool] = True
 
     kind: Literal["parallel-convolutions"] = "parallel-convolutions"
-    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
+    widths: Annotated[list[Kernel], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
     activation: Activation = "relu"
 
     def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:

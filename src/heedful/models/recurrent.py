@@ -32,11 +32,13 @@ from heedful.models.sections import (
     CosineConfig,
     CustomScore,
     DotConfig,
+    Heads,
+    InnerWidth,
     Layers,
-    Positive,
     Rate,
     ScaledDotConfig,
     ScoreSection,
+    Width,
 )
 from heedful.models.stacks import embedding_table, token_head
 from heedful.nn.attention.recurrent import (
@@ -146,9 +148,9 @@ class MultiHeadAttention(Section):
     """
 
     kind: Literal["multi-head-additive"] = "multi-head-additive"
-    n_heads: Positive = 4
-    d_k: Positive = 320
-    d_v: Positive = 320
+    n_heads: Heads = 4
+    d_k: InnerWidth = 320
+    d_v: InnerWidth = 320
 
 
 class LocationAwareAttention(MultiHeadAttention):
@@ -162,8 +164,8 @@ class LocationAwareAttention(MultiHeadAttention):
     """
 
     kind: Literal["multi-head-location"] = "multi-head-location"  # type: ignore[assignment]
-    channels: Positive = 10
-    half_width: Positive = 100
+    channels: InnerWidth = 10
+    half_width: InnerWidth = 100
 
 
 class MultiResolutionAttention(LocationAwareAttention):
@@ -214,15 +216,15 @@ class RecurrentDecoderConfig(Config):
 
     kind: str
     cell: CellConfig = GRUConfig()
-    d_embedding: Positive = 620
-    d_hidden: Positive = 1000
+    d_embedding: Width = 620
+    d_hidden: Width = 1000
     n_layers: Layers = 1
     decoder: Literal["bahdanau", "luong", "plain"] = "bahdanau"
     attention: Attention | None = AdditiveConfig()
     bridge: Literal["project", "copy", "zero"] = "project"
     input_feeding: bool = False
     residual: bool = False
-    d_readout: Positive | None = None
+    d_readout: Width | None = None
     dropout: Rate = 0.0
     tie: Literal["three-way", "target", "none"] = "none"
     scale_embedding: bool = False

@@ -31,7 +31,7 @@ from heedful.models.recurrent import (
     token_embedding,
 )
 from heedful.models.resnet import ResNetEncoderConfig
-from heedful.models.sections import Positive
+from heedful.models.sections import Width
 from heedful.models.stacks import embedding_table, token_head
 from heedful.nn.attention.recurrent import GivenAnnotations
 
@@ -57,7 +57,7 @@ class RecurrentCaptionerConfig(RecurrentDecoderConfig, ImageConfig):
 
     kind: Literal["recurrent-captioner"] = "recurrent-captioner"
     cell: CellConfig = LSTMConfig()
-    d_embedding: Positive = 512
+    d_embedding: Width = 512
     encoder: GridEncoderConfig = ResNetEncoderConfig()
     bridge: Literal["project", "zero"] = "project"
     tie: Literal["target", "none"] = "none"

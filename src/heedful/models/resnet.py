@@ -18,7 +18,7 @@ from torch.nn import functional
 from heedful.config import Config, Section
 from heedful.models.base import Model, check_packed
 from heedful.models.images import ImageConfig
-from heedful.models.sections import Layers, Positive
+from heedful.models.sections import Kernel, Layers, Width
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
@@ -87,11 +87,11 @@ class ConvolutionsConfig(Config):
         root_pool: whether 3 x 3 max pooling with stride 2 follows.
     """
 
-    n_blocks: Annotated[list[Layers], Field(min_length=1)] = [3, 4, 6, 3]  # noqa: RUF012
-    width: Positive = 64
-    n_groups: Positive = 32
-    root_kernel: Positive = 7
-    root_stride: Positive = 2
+    n_blocks: Annotated[list[Layers], Field(min_length=1, max_length=8)] = [3, 4, 6, 3]  # noqa: RUF012
+    width: Width = 64
+    n_groups: Width = 32
+    root_kernel: Kernel = 7
+    root_stride: Kernel = 2
     root_pool: bool = True
 
     @model_validator(mode="after")

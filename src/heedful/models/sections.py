@@ -24,7 +24,16 @@ from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 
 Positive = Annotated[int, Field(ge=1)]
-Layers = Annotated[int, Field(ge=1, le=1000)]  # a larger number is a mistake and would take minutes to build
+
+# A larger number is a mistake: it would take minutes to build, and more memory than any machine has.
+Layers = Annotated[int, Field(ge=1, le=1000)]
+Heads = Annotated[int, Field(ge=1, le=1024)]  # published models have at most 128
+Width = Annotated[int, Field(ge=1, le=65_536)]  # of vectors between layers: published, at most 65,536
+InnerWidth = Annotated[int, Field(ge=1, le=4096)]  # of vectors for each pair of tokens, or of a head
+Kernel = Annotated[int, Field(ge=1, le=16_384)]  # in tokens or pixels
+Channels = Annotated[int, Field(ge=1, le=4)]  # of images; recipes have 1 or 3
+Pixels = Annotated[int, Field(ge=1, le=4096)]  # along a side; larger images are reduced to it
+
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, lt=1)]
 Weight = Annotated[float, Field(ge=0)]
@@ -97,7 +106,7 @@ class AdditiveConfig(ScoreSection):
     """
 
     kind: Literal["additive"] = "additive"
-    d_attention: Positive | None = None
+    d_attention: InnerWidth | None = None
     bias: bool = False
 
     def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
@@ -199,7 +208,7 @@ class PowerNormConfig(NormSection):
     builds: ClassVar[Callable[..., nn.Module]] = PowerNorm
     kind: Literal["power"] = "power"
     warmup: Annotated[int, Field(ge=0)] = 500
-    n_groups: Positive | None = None
+    n_groups: Width | None = None
     alpha_fwd: Rate = 0.9
     alpha_bkw: Rate = 0.9
     eps: Epsilon = 1e-5
@@ -232,7 +241,7 @@ class FeedForwardConfig(ChannelSection):
     builds: ClassVar[Callable[..., nn.Module]] = FeedForward
 
     kind: Literal["feed-forward"] = "feed-forward"
-    d_ff: Positive | None = None
+    d_ff: Width | None = None
     activation: Activation = "relu"
     bias: bool = True
     dropout: Rate = 0.0

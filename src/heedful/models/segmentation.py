@@ -9,7 +9,7 @@ from torch import nn
 
 from heedful.config import Section, by_kind
 from heedful.models.resnet import ResNetConfig
-from heedful.models.sections import Layers, Positive, Rate
+from heedful.models.sections import Heads, Layers, Rate, Width
 from heedful.models.vision import VisionConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock
@@ -83,8 +83,8 @@ class MaskTransformerConfig(DecoderSection):
 
     kind: Literal["mask-transformer"] = "mask-transformer"
     n_layers: Layers = 2
-    n_heads: Positive = 4
-    d_ff: Positive | None = None
+    n_heads: Heads = 4
+    d_ff: Width | None = None
     dropout: Rate = 0.1
 
     def check(self, model: ImageModelConfig) -> None:

@@ -17,8 +17,8 @@ from heedful.models.sections import (
     LayerNormConfig,
     Layers,
     NormConfig,
-    Positive,
     Rate,
+    Width,
 )
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.positions import Added, Concatenated
@@ -75,7 +75,7 @@ class StackConfig(Config):
     """Sections of the family that are merged below the given ones."""
 
     kind: str
-    d_model: Positive = 512
+    d_model: Width = 512
     n_layers: Layers = 6
     layer: LayerConfig = LayerConfig()
     pattern: list[LayerChanges] | None = Field(default=None, min_length=1)
@@ -156,7 +156,7 @@ class TokenStackConfig(StackConfig):
     """How a recipe says that the output layer does not share the embedding table."""
 
     combine: Literal["add", "concat"] = "add"
-    d_positions: Positive | None = None
+    d_positions: Width | None = None
 
     @property
     def limit(self) -> int:

@@ -28,7 +28,7 @@ from heedful.models.encoder import POOLINGS, STD, Encoder, reads_left_to_right
 from heedful.models.images import ImageConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.models.positions import PositionsConfig
-from heedful.models.sections import Layers, Positive
+from heedful.models.sections import Layers, Pixels, Width
 from heedful.models.stacks import StackConfig, stack
 from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
 from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positions
@@ -46,7 +46,7 @@ class PatchesConfig(ImageConfig):
             with either.
     """
 
-    patch_size: Positive = 16
+    patch_size: Pixels = 16
     patches: Literal["linear", "convolution"] = "linear"
 
     @model_validator(mode="after")
@@ -125,7 +125,7 @@ class VisionConfig(PatchesConfig, StackConfig):
     }
 
     kind: Literal["vision"] = "vision"
-    d_model: Positive = 768
+    d_model: Width = 768
     n_layers: Layers = 12
     pooling: Literal["first", "mean"] = "first"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError, nearest, shortened
 from heedful.recipes.fields import fields_of, is_model, is_union, member_of, tags_of, unwrap
 from heedful.recipes.suggestions import Section, renamed, unknown_key, unknown_kind
 from heedful.recipes.trees import OVERRIDES, Mark, Part, Path, Tree, dotted, merge
@@ -41,6 +41,10 @@ _EXPECTED: dict[str, str] = {
     "too_short": "at least {min_length} entries",
     "too_long": "at most {max_length} entries",
 }
+
+
+MOST_EXPLAINED = 50
+"""Problems of a recipe that are explained, which takes some hundredths of a second each."""
 
 
 class SeveralErrors(ValueError):  # noqa: N818 - pydantic requires a ValueError, and it holds several
@@ -102,7 +106,8 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         root: the type it was validated against; suggestions are taken from its fields.
     """
     problems: dict[tuple[Path, str], list[_Problem]] = {}
-    found = [p for details in error.errors(include_url=False) for p in _problems(details, tree, root)]
+    errors = error.errors(include_url=False)
+    found = [p for details in errors[:MOST_EXPLAINED] for p in _problems(details, tree, root)]
     renamed = {problem.renames for problem in found if problem.renames}
     for problem in (problem for problem in found if problem.path not in renamed):
         # The members of a plain union each report the same value: they share one line.
@@ -110,7 +115,10 @@ def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestE
         problems.setdefault(key, []).append(problem)
     messages = [_marked_message(group, tree) for group in problems.values()]
     messages.sort(key=lambda message: (message[0].source, message[0].line or 0))
-    return RequestError("\n".join(f"{mark}: {text}" for mark, text in messages))
+    lines = [f"{mark}: {text}" for mark, text in messages]
+    if len(errors) > MOST_EXPLAINED:
+        lines.append(f"there are more problems than these; correct them first ({len(errors):,} in all)")
+    return RequestError("\n".join(lines))
 
 
 def kinds_of(root: type[BaseModel], section: str) -> set[str]:
@@ -235,12 +243,13 @@ def _mark_to_blame(problem: _Problem, tree: Tree) -> Mark:
     If the text names settings that conflict, this is the first of them from the command line, else the first
     in the recipe; if none of them is written, the enclosing section.
     """
-    paths: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
+    text = shortened(problem.text)  # the patterns take quadratic time on a long word
+    paths: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(text)]
     if problem.path:
-        paths += [(*problem.path, key) for key in _NAME.findall(problem.text)]
+        paths += [(*problem.path, key) for key in _NAME.findall(text)]
     marks = [setting.mark for path in paths if (setting := tree.find(path)) is not None]
     # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
-    compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
+    compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(text) if key != "kind"]
     section = tree.find(problem.path)
     for path, subtree in section.walk() if section is not None else ():
         ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(subtree.value, str) else None)

@@ -11,6 +11,7 @@ from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.errors import RequestError, nearest, type_name
 from heedful.files import is_unicode
+from heedful.limits import too_large
 from heedful.recipes.problems import validate
 from heedful.recipes.settings import plain
 from heedful.recipes.trees import Mark, Tree
@@ -50,6 +51,9 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
         for number, task_input in enumerate(inputs, 1):
             expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
             _check(task_input, expected, f"input {number}", words=columns.input_lists)
+            for part in task_input if len(expected) > 1 else (task_input,):
+                if problem := too_large(part, columns.longest_text):
+                    raise RequestError(f"input {number}: {problem}")
     return inputs
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from heedful.data.lines import File, LocatedRow, Record
 from heedful.data.user_files import Form, Wanted, form_of, input_records
 from heedful.errors import DataError
-from heedful.runs.prepare import join_lists
+from heedful.runs.prepare import check_sizes, join_lists
 from heedful.runs.run import Run
 from heedful.tasks.task_info import Columns
 
@@ -40,7 +40,9 @@ def read_inputs(
 
 def _joined(record: Record, columns: Columns) -> Record:
     try:
-        row = join_lists(LocatedRow(record.row, record.location), columns).row
+        located = LocatedRow(record.row, record.location)
+        check_sizes(located, columns)
+        row = join_lists(located, columns).row
     except DataError as error:
         return replace(record, error=error)
     return replace(record, row=row)

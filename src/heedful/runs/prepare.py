@@ -18,6 +18,7 @@ from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_sou
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.identifiers import identifier
+from heedful.limits import too_large
 from heedful.recipes.schema import Recipe
 from heedful.runs.left_out import left_out
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
@@ -55,6 +56,7 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
         )
     is_given = isinstance(getattr(source, "source", source), MemorySource)
     for row in open_source(source, root):
+        check_sizes(row, columns)
         if isinstance(row.row, PartialRow):
             for column in (*required, *columns.names):
                 if column in row.row.unreadable:
@@ -70,6 +72,17 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
                 raise DataError(f"{row.location}: column {column!r}: expected text, got an image")
         named = _with_compared_names(join_lists(row, columns, is_given=is_given), columns)
         yield with_images(named, columns.images, root)
+
+
+def check_sizes(row: LocatedRow[Row], columns: Columns) -> None:
+    """Refuse a text that is too long, before anything is done with it.
+
+    Raises:
+        DataError: there is one.
+    """
+    for column, cell in row.row.items():
+        if problem := too_large(cell, columns.longest_text):
+            raise DataError(f"{row.location}: {column} {problem}")
 
 
 def join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool = False) -> LocatedRow[Row]:

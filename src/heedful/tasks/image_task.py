@@ -28,7 +28,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.recipes import schema
 from heedful.tasks.base import Log, RowReader, Task
-from heedful.tasks.inputs.images import DROP_HINT, ImageReader
+from heedful.tasks.inputs.images import DROP_HINT, ImageReader, check_channels
 from heedful.tasks.inputs.labels import FEWEST_LABELS, Labels, LabelsConfig, first_labels
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.prediction import BATCH_TOKENS, DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
@@ -75,6 +75,10 @@ class ImageRecipe(schema.Recipe):
     def metric_names(self) -> set[str]:
         """What validation measures."""
         return {"loss", "accuracy"}
+
+    @schema.check
+    def _reads_grey_or_colours(self) -> None:
+        check_channels(self.model.channels)
 
 
 @dataclass(frozen=True)

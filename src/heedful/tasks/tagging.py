@@ -36,7 +36,13 @@ from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.evaluation import Batches, PredictedRows
-from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
+from heedful.tasks.inputs.labels import (
+    FEWEST_LABELS,
+    UnknownLabels,
+    check_new,
+    first_labels,
+    label_index,
+)
 from heedful.tasks.inputs.texts import (
     N_SPECIALS,
     group_by_length,
@@ -249,9 +255,16 @@ class Tagging(TextTask):
         """Collect the tags, sorted.
 
         Raises:
-            DataError: if the numbers of words and tags of a row differ, or there are fewer than two tags.
+            DataError: if the numbers of words and tags of a row differ, or there are fewer than two tags, or
+                too many or too long ones.
         """
-        tags = in_order({tag for row in read_rows() for tag in words_and_tags(row)[1]})
+        known = set[str]()
+        for row in read_rows():
+            for tag in words_and_tags(row)[1]:
+                if tag not in known:
+                    check_new(tag, row.location, len(known))
+                    known.add(tag)
+        tags = in_order(known)
         if len(tags) < FEWEST_LABELS:
             raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return LabelProcessor(tokenizer, tuple(tags))

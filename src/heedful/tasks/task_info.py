@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from heedful import limits
 from heedful.tasks.prediction import TaskInput
 from heedful.typing import JsonMapping
 
@@ -54,6 +55,8 @@ class Columns:
         images: columns of images; a path in them is opened.
         input_lists: whether an input may also be a list of words.
         trained_as: the column of the training data that an input is, if it has another name there.
+        running_text: whether texts are documents, which are read in pieces and may be longer than
+            `heedful.limits.LONGEST_TEXT`.
     """
 
     required: tuple[str, ...]
@@ -66,6 +69,12 @@ class Columns:
     images: tuple[str, ...] = ()
     input_lists: bool = False
     trained_as: Mapping[str, str] = field(default_factory=dict)
+    running_text: bool = False
+
+    @property
+    def longest_text(self) -> int:
+        """The most characters of a text, before it is normalised or tokenised."""
+        return limits.LONGEST_DOCUMENT if self.running_text else limits.LONGEST_TEXT
 
     @property
     def names(self) -> tuple[str, ...]:

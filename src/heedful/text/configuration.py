@@ -14,6 +14,7 @@ from heedful.text.normalisation import Form, Lowercase, lowercased, moses, norma
 
 Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
 Count = Annotated[int, Field(gt=0)]
+VocabularySize = Annotated[int, Field(gt=0, le=10_000_000)]  # published ones have at most a million entries
 Split = Literal["class", "space"]
 """Where words end. ``class``: between letters, digits and other characters. ``space``: only at white space
 (as in subword-nmt, for text that is already tokenised)."""
@@ -105,8 +106,8 @@ class _Merging(Config):
         min_frequency: the minimum count of a pair to be merged.
     """
 
-    vocab_size: Count | None = None
-    merges: Count | None = None
+    vocab_size: VocabularySize | None = None
+    merges: VocabularySize | None = None
     min_frequency: Count = 2
 
     @model_validator(mode="after")
@@ -160,7 +161,7 @@ class UnigramConfig(Config):
     """
 
     kind: Literal["unigram"]
-    vocab_size: Count
+    vocab_size: VocabularySize
     min_frequency: Count = 2
     split: Split = "class"
     alphabet: Count = 1000
@@ -197,7 +198,7 @@ class WordPieceConfig(Config):
     """
 
     kind: Literal["wordpiece"]
-    vocab_size: Count
+    vocab_size: VocabularySize
     min_frequency: Count = 2
     alphabet: Count = 1000
     cleaning: CleaningConfig = CleaningConfig()
@@ -214,7 +215,7 @@ class WordConfig(Config):
     """
 
     kind: Literal["word"]
-    vocab_size: Count | None = None
+    vocab_size: VocabularySize | None = None
     min_frequency: Count = 1
     split: Split = "class"
 
@@ -229,7 +230,7 @@ class CharacterConfig(Config):
     """
 
     kind: Literal["character"]
-    vocab_size: Count | None = None
+    vocab_size: VocabularySize | None = None
     min_frequency: Count = 1
     byte_fallback: bool = False
 

@@ -186,7 +186,10 @@ def _merges(
     size = n_free if config.merges is None else len(alphabet) + config.merges
     assert size is not None
     trainer = trainers.BpeTrainer(
-        vocab_size=size, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
+        vocab_size=min(size, _most_entries(words, alphabet)),
+        min_frequency=config.min_frequency,
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     merges = _train(Library(models.BPE()), trainer, words)["merges"]
     # Two merges may produce the same entry, so the library can return more merges than requested.
@@ -235,7 +238,7 @@ def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
     inner = {CONTINUES + letter for word in restricted_words for letter in word[1:]}
     # Passed in sorted order, because the library's own numbering differs between runs.
     trainer = trainers.BpeTrainer(
-        vocab_size=n_free + 1,
+        vocab_size=min(n_free, _most_entries(restricted_words, [*starts, *inner])) + 1,
         min_frequency=config.min_frequency,
         continuing_subword_prefix=CONTINUES,
         special_tokens=[*sorted(starts), *sorted(inner)],
@@ -245,6 +248,11 @@ def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
     names = [*reserved(False), *sorted(vocabulary, key=vocabulary.__getitem__)]
     # "##" is also the library's own prefix.
     return library_data(config, models.WordPiece(as_vocabulary(names), unk_token=UNKNOWN))
+
+
+def _most_entries(words: Words, alphabet: Sequence[str]) -> int:
+    """Return the most entries that merges can give; the library allocates all that are requested."""
+    return len(alphabet) + sum(map(len, words))
 
 
 def _train(library: Library, trainer: trainers.Trainer, words: Words) -> JsonObject:

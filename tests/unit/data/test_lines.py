@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.lines import File, Location, expand, find, lines, raw_lines
+from heedful.data.lines import File, Location, expand, find, lines, raw_lines, read_text
 from heedful.errors import DataError
 
 
@@ -171,3 +171,23 @@ def test_relative_paths_start_at_the_root_and_keep_their_name(write, tmp_path):
     path = write("a\n")
     assert find("train.en", tmp_path) == File(path, "train.en")
     assert find(str(path), tmp_path / "elsewhere") == File(path, str(path))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_has_a_limit_wherever_it_is_in_the_file(write, monkeypatch, packed):
+    monkeypatch.setattr("heedful.limits.LONGEST_LINE", 4)
+    content, name = (gzip.compress, "a.gz") if packed else (bytes, "a")
+    assert read(write(content(b"abc\nabc\nab\n"), name)) == ["abc", "abc", "ab"]
+    with pytest.raises(DataError, match=rf"{name}:2: the line has more than .*; it may lack line ends"):
+        read(write(content(b"abc\nabcd\nab\n"), name))
+    with pytest.raises(DataError, match=rf"{name}:2: the line has more than"):
+        read(write(content(b"abc\nabcde"), name))
+
+
+def test_a_file_that_is_read_whole_has_a_limit(write, monkeypatch):
+    monkeypatch.setattr("heedful.limits.LONGEST_DOCUMENT", 6)
+    path = write(gzip.compress(b"abc\nab"), "a.gz")
+    assert read_text(File(path, "a.gz")) == "abc\nab"
+    path = write(gzip.compress(b"abc\nabc"), "a.gz")
+    with pytest.raises(DataError, match=r"a\.gz: has more than .* MiB, and is read whole; split it"):
+        read_text(File(path, "a.gz"))

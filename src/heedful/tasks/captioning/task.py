@@ -35,7 +35,7 @@ from heedful.tasks.generation.reference_scores import left_out_notes, reference_
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.target_scores import score_captions
 from heedful.tasks.generation.text_generation import Captioner
-from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader, check_channels
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.inputs.texts import encode_columns, synthetic_ids, unknown_notes
 from heedful.tasks.metrics.score import Score
@@ -153,6 +153,10 @@ class CaptioningRecipe(Seq2SeqRecipe):
     def sequence_format(self) -> ImageAndCaption:
         """How an image and its caption are presented to the model."""
         return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
+
+    @schema.check
+    def _reads_grey_or_colours(self) -> None:
+        check_channels(self.model.channels)
 
     @schema.check
     def _has_positions_for_all(self) -> None:

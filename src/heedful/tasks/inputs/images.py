@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from heedful.data.images import LazyImage
+from heedful.data.images import MODES, LazyImage
 from heedful.data.levels import Extremes, Levels
 from heedful.errors import DataError
 from heedful.typing import JsonObject
@@ -18,6 +18,16 @@ LEVELS = 256
 
 DROP_HINT = "`unreadable: drop` leaves such rows out"
 """Hint in messages about images that cannot be read."""
+
+
+def check_channels(channels: int) -> None:
+    """Refuse a number of channels that images cannot be converted to.
+
+    Raises:
+        ValueError: it is not 1 or 3.
+    """
+    if channels not in MODES:
+        raise ValueError(f"model.channels must be 1 (grey) or 3 (colours), got {channels}")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.config import Config
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest, quoted
 from heedful.identifiers import identifier, in_order, number_of
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.classification import classification_scores
@@ -28,6 +28,12 @@ EMPTY_LABEL = f"empty {LABEL}"
 """The reason for which a row without a label is dropped, as `heedful.data.report.keep` calls it."""
 
 FEWEST_LABELS = 2
+
+LONGEST_LABEL = 1000
+"""Characters of a label; a longer one is a text in the wrong column."""
+
+MOST_LABELS = 100_000
+"""Number of different labels; more are numbers, or texts in the wrong column."""
 
 Labels = tuple[str, ...]
 """All labels, in the order of their numbers."""
@@ -66,6 +72,29 @@ def located_label(row: LocatedRow[Row]) -> tuple[str, Location]:
     return row.row[LABEL], row.location
 
 
+def check_new(label: str, where: Location, n_labels: int) -> None:
+    """Check that a label, which occurs for the first time, is not a text, and that there are not too many.
+
+    Args:
+        label: the label, or tag.
+        where: its location.
+        n_labels: the number of other labels.
+
+    Raises:
+        DataError: it is longer than `LONGEST_LABEL`, or there are more than `MOST_LABELS`.
+    """
+    if len(label) > LONGEST_LABEL:
+        raise DataError(
+            f"{where}: a label must have at most {LONGEST_LABEL:,} characters, got {len(label):,} "
+            f"({quoted(label)}); check that the column has labels"
+        )
+    if n_labels >= MOST_LABELS:
+        raise DataError(
+            f"{where}: more than {MOST_LABELS:,} different labels, such as {quoted(label)}; check that the "
+            "column has labels"
+        )
+
+
 def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labels:
     """Return all labels: those of the recipe, in their order; or those that occur, sorted.
 
@@ -76,7 +105,8 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
         allowed: the labels of the recipe, if it names them.
 
     Raises:
-        DataError: if a label is not allowed, an allowed one does not occur, or there are fewer than two.
+        DataError: if a label is too long or not allowed, an allowed one does not occur, or there are fewer
+            than two, or too many.
     """
     counts: Counter[str] = Counter()
     for label, where in labels:
@@ -84,6 +114,8 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
             continue
         if allowed is not None:
             label = known_label(label, tuple(allowed))
+        if not counts[label]:
+            check_new(label, where, len(counts))
         if allowed is not None and label not in allowed:
             raise DataError(
                 f"{where}: the label {label!r} is not in task.labels{nearest(label, allowed)}; "

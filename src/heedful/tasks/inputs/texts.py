@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.data.report import ColumnCounts, EncodedRow
 from heedful.data.sources import LocatedRow, Row
+from heedful.errors import quoted
 from heedful.models.base import Model
 from heedful.nn.layout import Ids, Layout
 from heedful.tasks.prediction import BATCH_TOKENS, Progress
@@ -356,4 +357,4 @@ def _first_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
     word = next((word for text in texts for word in tokenizer.unknown_words(text)), None)
     if word is None:
         return ""
-    return f" (the first{':' if tokenizer.model.config.kind == 'word' else ' in'} {word!r})"
+    return f" (the first{':' if tokenizer.model.config.kind == 'word' else ' in'} {quoted(word)})"

@@ -171,7 +171,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
     @property
     def columns(self) -> Columns:
         """The text; an input is a prompt."""
-        return Columns((TEXT,), ("prompt",), trained_as={"prompt": TEXT})
+        return Columns((TEXT,), ("prompt",), trained_as={"prompt": TEXT}, running_text=True)
 
     def batches(self, store: TokenStore, *, training: bool) -> "WindowBatches":
         """Return batches of windows of the stream, at random offsets in training."""
@@ -210,7 +210,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
     @property
     def scored(self) -> Columns:
         """A text."""
-        return Columns((TEXT,), (TEXT,))
+        return Columns((TEXT,), (TEXT,), running_text=True)
 
     def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
         """Score texts as documents: the first token is given the end token, which is also scored at the end.

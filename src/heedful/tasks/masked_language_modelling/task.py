@@ -179,7 +179,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
     def columns(self) -> Columns:
         """The text; an input is a text with masks, or two if the model has segments."""
         pair = (PAIR,) if self.recipe.model.segments > 1 else ()
-        return Columns((TEXT,), (TEXT,), optional_inputs=pair)
+        return Columns((TEXT,), (TEXT,), optional_inputs=pair, running_text=True)
 
     def make_processor(self, read_rows: RowReader) -> TextProcessor:
         """Train a tokenizer on all documents; check that it shows words, if words are hidden."""
@@ -265,7 +265,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
     @property
     def scored(self) -> Columns:
         """A text."""
-        return Columns((TEXT,), (TEXT,))
+        return Columns((TEXT,), (TEXT,), running_text=True)
 
     def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
         """Return the pseudo-log-likelihood of texts (`pseudo_log_probs`); the class token is before each."""
