@@ -11,7 +11,19 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 
-BASE = {"errors", "checks", "config", "plugins", "files", "tables", "memory", "hardware", "forks", "typing"}
+BASE = {
+    "errors",
+    "checks",
+    "config",
+    "plugins",
+    "files",
+    "tables",
+    "memory",
+    "hardware",
+    "forks",
+    "typing",
+    "records",
+}
 
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
@@ -20,6 +32,7 @@ BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "plugins": {"errors", "checks"},
     "files": {"errors", "typing"},
     "memory": {"errors"},
+    "records": {"errors", "config", "files", "typing"},
 }
 BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
 BELOW["models"] = {*BASE, "nn"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, create_model
 
-from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
+from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs
 from heedful.data.sources import open_source
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
@@ -27,6 +27,7 @@ from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, 
 from heedful.recipes.trees import OVERRIDES, Part, Tree, dotted, merge, with_preset, with_task
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml, show
+from heedful.records import read_text
 from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TASKS, any_task, task_class, task_for

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from heedful.data.images import LazyImage
-from heedful.errors import DataError
+from heedful.errors import DamagedError, DataError
+from heedful.records import RESTORE, Record, Text, read_record
 from heedful.typing import JsonObject
 
 LEVELS = 256
@@ -102,13 +106,39 @@ class ImageReader:
         """Return JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, entry: JsonObject) -> "ImageReader":
-        """Return the reader that `to_dict` describes."""
-        return cls(**{**entry, "mean": tuple(entry["mean"]), "std": tuple(entry["std"])})
-
     def __str__(self) -> str:
         """Describe for users what is done to images."""
         colours = "in grey" if self.channels == 1 else "in colours"
         first_note = f"the first has {self.first}; " if self.first else ""
         return f"{first_note}all are brought to {self.size} x {self.size} pixels {colours}"
+
+
+class ReaderEntry(Record):
+    """The fields of an `ImageReader`."""
+
+    size: PositiveInt
+    channels: Literal[1, 3]
+    mean: list[float]
+    std: list[Annotated[float, Field(gt=0)]]
+    first: Text = ""
+
+
+class ReaderRecord(Record):
+    """Content of ``images.json``."""
+
+    version: Literal[1] = 1
+    reader: ReaderEntry
+
+
+def read_image_reader(path: Path) -> ImageReader:
+    """Read what `ImageReader.to_dict` returned from a file of a run.
+
+    Raises:
+        DamagedError: the file does not describe a reader.
+    """
+    entry = read_record(path, ReaderRecord).reader
+    if not len(entry.mean) == len(entry.std) == entry.channels:
+        raise DamagedError(
+            f"{path}: damaged: reader: expected mean and std of {entry.channels} channels; {RESTORE}"
+        )
+    return ImageReader(entry.size, entry.channels, tuple(entry.mean), tuple(entry.std), entry.first)
