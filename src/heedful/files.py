@@ -140,10 +140,8 @@ def scratch_folder() -> Iterator[Path]:
     remove_scratch_folders()
     while True:
         path = Path(tempfile.mkdtemp(_SCRATCH[1], _SCRATCH[0]))
-        handle = os.open(path, os.O_RDONLY) if fcntl is not None else None
+        handle = _locked(path)
         try:
-            if handle is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX)
             if not path.exists():  # another process took it for abandoned before it was locked
                 continue
             yield path
@@ -154,11 +152,26 @@ def scratch_folder() -> Iterator[Path]:
                 os.close(handle)
 
 
+def _locked(folder: Path) -> int | None:
+    """Return the descriptor of a folder, locked if the system has locks; None if it cannot be opened."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # without locks, no process removes folders of others
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        return handle
+    return None
+
+
 def remove_scratch_folders() -> None:
     """Remove this user's scratch folders of killed processes; those that are in use are locked."""
     if fcntl is None:
         return
-    for path in Path(tempfile.gettempdir()).glob("*".join(_SCRATCH)):
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError:  # there is none
+        return
+    for path in folder.glob("*".join(_SCRATCH)):
         with contextlib.suppress(OSError):  # in use, or of another user
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
