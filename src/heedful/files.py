@@ -6,12 +6,19 @@ import json
 import os
 import re
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.typing import JsonMapping, JsonObject
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 IMAGES = (".svg", ".png")
 """Suffixes of the files that plots and drawings can be written to."""
@@ -83,7 +90,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with os_errors_raised(path):
             yield path
         return
-    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")
+    temporary = temporary_beside(target)
     try:
         with os_errors_raised(path):
             mode = _create(temporary, target)
@@ -97,19 +104,88 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.tmp|\.tmp[0-9A-Za-z]{6}")
-"""Names of temporary files of `replacing` and of safetensors."""
+"""Names that `temporary_beside` returns, and those of safetensors."""
+
+
+def temporary_beside(path: Path) -> Path:
+    """Return a new name for a temporary file or folder that will replace ``path``."""
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a file is a temporary file of `replacing`, in use or left by a killed process."""
+    """Return whether a file or folder is a temporary one, in use or left by a killed process."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove the temporary files of killed processes; no other process may be writing in the folder."""
-    for path in folder.iterdir():
+    """Remove what killed processes left in a folder; no other process may be writing in it."""
+    for path in folder.iterdir() if folder.is_dir() else ():
         if is_temporary(path):
-            path.unlink(missing_ok=True)
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder as far as possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+_SCRATCH = "heedful-scratch-", ".tmp"
+"""Beginning and end of the names of scratch folders."""
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield an empty folder among the system's temporary ones, and remove it on exit.
+
+    The process holds a lock on it, which the system releases however the process ends: by this,
+    `remove_scratch_folders` recognises the folders of killed processes.
+    """
+    remove_scratch_folders()
+    while True:
+        path = Path(tempfile.mkdtemp(_SCRATCH[1], _SCRATCH[0]))
+        handle = _locked(path)
+        try:
+            if not path.exists():  # another process took it for abandoned before it was locked
+                continue
+            yield path
+            return
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            if handle is not None:
+                os.close(handle)
+
+
+def _locked(folder: Path) -> int | None:
+    """Return the descriptor of a folder, locked if the system has locks; None if it cannot be opened."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # without locks, no process removes folders of others
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        return handle
+    return None
+
+
+def remove_scratch_folders() -> None:
+    """Remove this user's scratch folders of killed processes; those that are in use are locked."""
+    if fcntl is None:
+        return
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError:  # there is none
+        return
+    for path in folder.glob("*".join(_SCRATCH)):
+        with contextlib.suppress(OSError):  # in use, or of another user
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(handle).st_uid == os.getuid():
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 def _create(temporary: Path, target: Path) -> int:

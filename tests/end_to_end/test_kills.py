@@ -9,7 +9,7 @@ import signal
 import time
 
 import pytest
-from killing import ELSEWHERE, begin, finish, outcome, wait_for
+from killing import ELSEWHERE, SIZES, begin, finish, leftovers, outcome, wait_for
 
 from heedful.training.signals import POINTS
 
@@ -21,6 +21,26 @@ def test_a_kill_at_a_point(heedful, corpus, whole, point):
     assert killed.status == -signal.SIGKILL, killed.err
     assert killed.out == ""
     assert finish(heedful, corpus) == whole
+
+
+@pytest.mark.slow
+def test_what_a_killed_training_of_several_processes_leaves_is_removed_by_the_next(
+    process, environment, corpus, tmp_path
+):
+    """Its folder among the system's temporary ones, what was half written, and the store of tokens."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = ["-m", "heedful", "train", "tiny.yaml", *SIZES, "training.processes=2", "--out", "run"]
+    settings = {**environment, "TMPDIR": str(temporary)}
+    done = process(*command, cwd=corpus, env={**settings, "HEEDFUL_FAULT": "after-model-written"})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    for path in ("cache/.train.0123456789abcdef.tmp", ".labels.json.0123456789abcdef.tmp"):
+        (corpus / "run" / path).mkdir()
+    left = leftovers(corpus / "run", temporary)
+    assert {path.parent for path in left} >= {temporary, corpus / "run", corpus / "run" / "checkpoints"}
+    done = process(*command, "--resume", cwd=corpus, env=settings)
+    assert done.returncode == 0, done.stderr
+    assert leftovers(corpus / "run", temporary) == []
 
 
 @pytest.mark.slow

@@ -55,8 +55,14 @@ def finish(heedful: Command, corpus: Path) -> Outcome:
     """Resume a run to its end; return its outcome."""
     process = begin(heedful, corpus).wait()
     assert process.status == 0, process.err
-    assert list((corpus / "run").rglob(".*")) == []  # nothing half written is left
+    assert leftovers(corpus / "run") == []
     return outcome(corpus / "run")
+
+
+def leftovers(run: Path, temporary: Path | None = None) -> list[Path]:
+    """Return what killed trainings left half written in a run, and in the system's temporary folder."""
+    scratch = [] if temporary is None else [*temporary.glob("heedful-*")]
+    return [*run.rglob(".*"), *run.rglob("*.tmp"), *run.rglob("*.replaced"), *scratch]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -2,7 +2,11 @@
 
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -10,7 +14,19 @@ import pytest
 
 from heedful import files
 from heedful.errors import RequestError, WorkError
-from heedful.files import is_intact, is_temporary, parse_json, replacing, stamped, whole_file, write_text
+from heedful.files import (
+    is_intact,
+    is_temporary,
+    parse_json,
+    remove_scratch_folders,
+    remove_temporaries,
+    replacing,
+    scratch_folder,
+    stamped,
+    temporary_beside,
+    whole_file,
+    write_text,
+)
 
 
 def write_whole(path, text):
@@ -201,3 +217,44 @@ def test_links_in_a_circle_and_folders_are_refused(tmp_path, write):
         with pytest.raises((RequestError, WorkError), match=refused):
             write(tmp_path / name, "text")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "folder"]
+
+
+# Scratch folders --------------------------------------------------------------------------------------------
+
+KILLED = "import os; from heedful.files import scratch_folder as s\nwith s() as f: os.kill(os.getpid(), 9)"
+
+
+def test_scratch_folders_of_killed_processes_are_removed_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    others = [tmp_path / name for name in ("heedful-datasets", "heedful-scratch-notes")]
+    for folder in others:
+        folder.mkdir()
+    with scratch_folder() as mine:
+        (mine / "a").write_text("a")
+        killed = subprocess.run([sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)})
+        assert killed.returncode == -signal.SIGKILL
+        (left,) = {*tmp_path.iterdir()} - {mine, *others}
+        (left / "b").write_text("b")
+        with scratch_folder() as second:
+            assert {*tmp_path.iterdir()} == {mine, second, *others}
+        remove_scratch_folders()
+        assert {*tmp_path.iterdir()} == {mine, *others}
+        assert (mine / "a").read_text() == "a"
+    assert {*tmp_path.iterdir()} == {*others}
+
+
+def test_a_scratch_folder_goes_with_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(FileNotFoundError), scratch_folder() as folder:
+        (folder / "a" / "b").mkdir()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_temporaries_are_removed_as_files_and_as_folders(tmp_path):
+    (tmp_path / "kept").mkdir()
+    file, folder = temporary_beside(tmp_path / "a.json"), temporary_beside(tmp_path / "train")
+    file.write_text("x")
+    (folder / "deep").mkdir(parents=True)
+    remove_temporaries(tmp_path)
+    assert [*tmp_path.iterdir()] == [tmp_path / "kept"]
+    remove_temporaries(tmp_path / "nowhere")

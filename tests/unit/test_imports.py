@@ -25,6 +25,7 @@ BASE = {
     "typing",
     "identifiers",
     "limits",
+    "records",
 }
 
 # What each package may import besides itself. The order is the architecture.
@@ -37,6 +38,7 @@ BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "files": {"errors", "typing"},
     "memory": {"errors"},
     "limits": {"errors"},
+    "records": {"errors", "config", "files", "typing"},
 }
 BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
 BELOW["models"] = {*BASE, "nn"}

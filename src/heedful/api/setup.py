@@ -16,6 +16,7 @@ from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure
 from heedful.checks import whole_number
+from heedful.config import LARGEST_WHOLE
 from heedful.data.batch import Batch
 from heedful.data.memory import HeldRows
 from heedful.errors import RequestError, WorkError, type_name
@@ -143,6 +144,10 @@ def _fact(name: str, value: object) -> object:
         raise RequestError(f"{name}: expected a number or text, got {type_name(value)}")
     if name in ("updates", "seconds") and not (isinstance(value, int | float) and value >= 0):
         raise RequestError(f"{name}: expected a number of at least 0, got {value!r}")
+    if name == "stopped" and not isinstance(value, str):
+        raise RequestError(f"{name}: expected a text, got {value!r}")
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise RequestError(f"{name}: expected a whole number of at most 64 bits; give it as text")
     return finite(value)
 
 

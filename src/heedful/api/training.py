@@ -37,12 +37,11 @@ from heedful.runs.train import Trained, train_run
 from heedful.tasks.base import Log
 from heedful.training.callbacks import (
     Callback,
-    ContentionNotice,
     JsonLines,
-    LossNotice,
     Progress,
     TensorBoard,
 )
+from heedful.training.notices import ContentionNotice, LossNotice
 
 
 def recipe(name: RecipeLike, /, **changes: Any) -> dict[str, Any]:
@@ -226,7 +225,7 @@ def train_into(
     def own_callbacks(folder: RunFolder) -> list[Callback]:
         shown: list[Callback] = [NotebookProgress() if in_notebook() else Progress()] if progress else []
         return [
-            JsonLines(folder.metrics, every),
+            JsonLines(folder.metrics, every, log),
             *shown,
             ContentionNotice(log, recipe.training.tokens_per_update),
             LossNotice(log),

@@ -21,14 +21,26 @@
 
 import difflib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 from heedful.errors import DamagedError, HeedfulError, RequestError
-from heedful.files import is_intact, json_text, parse_json, require_end, sha256, stamped, write_text
+from heedful.files import json_text, remove, sha256, stamped, write_text
+from heedful.records import (
+    MAX_SHOWN,
+    RESTORE,
+    Count,
+    Digest,
+    Record,
+    StampedRecord,
+    Text,
+    Versioned,
+    read_record,
+)
 from heedful.typing import JsonMapping, JsonObject
 
 try:
@@ -37,7 +49,48 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
-T = TypeVar("T")
+
+
+class FileEntry(Record):
+    """Hash and size of a file of a run."""
+
+    sha256: Digest
+    bytes: Count
+
+
+def _in_folder(name: str) -> str:
+    if Path(name).name != name:
+        raise ValueError(f"expected the name of a file in the run's folder, got {name[:MAX_SHOWN]!r}")
+    return name
+
+
+class FileList(StampedRecord):
+    """Content of ``started.json``."""
+
+    version: Literal[1]
+    files: dict[Annotated[str, AfterValidator(_in_folder)], FileEntry]
+
+
+class Source(Record):
+    """What a run was imported from, with the hashes of the files."""
+
+    format: str
+    name: Text
+    files: dict[Text, Digest]
+
+
+class Card(FileList):
+    """Content of ``run.json``; a training in a loop of one's own may add entries."""
+
+    model_config = ConfigDict(extra="allow")
+
+    heedful: str | None = None
+    created: str | None = None
+    task: str | None = None
+    updates: Count | Annotated[float, Field(ge=0)] | None = None
+    stopped: str | None = None
+    seconds: Annotated[float, Field(ge=0)] | None = None
+    imported: Source | None = None
 
 
 class RunFolder:
@@ -96,22 +149,13 @@ class RunFolder:
             raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{suggestion}")
         if not self.card.is_file():
             raise self._missing_card()
-        card = read_json(self.card)
-        if not isinstance(card, dict):
-            raise self._damaged_card("expected a JSON object")
-        version = card.get("version")
-        if not isinstance(version, int):
-            raise self._damaged_card("the format version is missing or not an integer")
+        version = read_record(self.card, Versioned, self._remedy).version
         if version != FORMAT:
             hint = "; written by a newer version: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
                 f"{self.card}: format version {version}, but this heedful reads {FORMAT}{hint}"
             )
-        if not is_intact(card):
-            raise self._damaged_card("its content does not match its SHA-256")
-        if not isinstance(card.get("files"), dict):
-            raise self._damaged_card("it does not list the run's files")
-        return card
+        return read_record(self.card, Card, self._remedy).model_dump(exclude_unset=True)
 
     def _missing_card(self) -> HeedfulError:
         if self.has_ended:
@@ -125,9 +169,6 @@ class RunFolder:
             )
         return RequestError(f"{self.path} is not a run: it has no {self.card.name}{_runs_in(self.path)}")
 
-    def _damaged_card(self, problem: str) -> DamagedError:
-        return DamagedError(f"{self.card}: damaged: {problem}; {self._remedy}")
-
     @property
     def _remedy(self) -> str:
         alternative = (
@@ -135,7 +176,7 @@ class RunFolder:
             if self.has_checkpoints
             else ""
         )
-        return f"restore it from a copy{alternative}"
+        return f"{RESTORE}{alternative}"
 
     def check_started(self) -> None:
         """Check the files of an unfinished training against the hashes in ``started.json``.
@@ -145,12 +186,7 @@ class RunFolder:
         """
         if not self.started.exists():
             return
-        record = read_json(self.started)
-        if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
-            raise DamagedError(
-                f"{self.started}: damaged: its content does not match its SHA-256; restore it from a copy"
-            )
-        self.check_files(record)
+        self.check_files(read_record(self.started, FileList).model_dump())
 
     def check_files(self, card: JsonMapping) -> None:
         """Check the run's files against the sizes and hashes on its card.
@@ -160,11 +196,8 @@ class RunFolder:
         """
         for name, expected in card["files"].items():
             path = self.path / name
-            is_entry = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
-            if not (is_entry and isinstance(expected.get("bytes"), int) and Path(name).name == name):
-                raise DamagedError(f"{self.card}: damaged: expected bytes and sha256 of the file {name!r}")
             # Training writes only its results again, from checkpoints.
-            remedy = self._remedy if path in self.results else "restore it from a copy"
+            remedy = self._remedy if path in self.results else RESTORE
             if not path.is_file():
                 raise DamagedError(f"{path}: missing, though it belongs to the run; {remedy}")
             size = path.stat().st_size
@@ -232,7 +265,7 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def write_card(path: Path, card: JsonMapping) -> None:
-    """Write ``run.json`` or ``started.json`` with its own hash."""
+    """Write a JSON file with its own hash: ``run.json``, ``started.json`` or another."""
     write_json(path, stamped(card))
 
 
@@ -241,56 +274,22 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json_text(value, indent=2) + "\n")
 
 
-def read_text(path: Path) -> str:
-    """Read a text file of a run.
+class Labels(Record):
+    """Content of ``labels.json``."""
 
-    Raises:
-        RequestError: the file does not exist.
-        DataError: it is a device.
-        DamagedError: it cannot be read, or is not UTF-8.
-    """
-    require_end(path)
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError as error:
-        raise RequestError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise DamagedError(f"{path}: damaged: line {line} is not UTF-8; restore it from a copy") from error
-    except OSError as error:
-        raise DamagedError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run; raises the same errors as `read_text`."""
-    try:
-        return parse_json(read_text(path))
-    except ValueError as error:
-        raise DamagedError(f"{path}: damaged ({error}); restore it from a copy") from error
-
-
-def read_entry(path: Path, key: str, kind: type[T]) -> T:
-    """Return the value of ``key`` in a JSON file of a run.
-
-    Raises:
-        DamagedError: there is no such key, or its value is not a ``kind``.
-    """
-    value = read_json(path)
-    entry = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(entry, kind):
-        raise DamagedError(f"{path}: damaged: it has no {key!r}; restore the file from a copy")
-    return entry
+    version: Literal[1] = 1
+    labels: Annotated[list[Text], Field(min_length=1)]
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return the labels of a run, in the order of their indices.
 
     Raises:
-        DamagedError: the file has no labels.
+        DamagedError: the file has no labels, or one twice.
     """
-    labels = read_entry(path, "labels", list)
-    if not labels or not all(isinstance(label, str) for label in labels):
-        raise DamagedError(f"{path}: damaged: the labels must be strings; restore the file from a copy")
+    labels = read_record(path, Labels).labels
+    if len({*labels}) < len(labels):
+        raise DamagedError(f"{path}: damaged: a label occurs twice; {RESTORE}")
     return tuple(labels)
 
 
@@ -364,7 +363,4 @@ def emptied_on_failure(folder: Path) -> Iterator[None]:
 def empty(folder: Path) -> None:
     """Remove all that a folder contains."""
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        remove(path)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from heedful.errors import DamagedError, DataError, RequestError, nearest
 from heedful.files import is_unicode, parse_json, replacing
+from heedful.records import RESTORE
 
 _FORMAT = "heedful-weights-1"
 
@@ -46,8 +47,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[st
     # Use a single metadata entry: safetensors writes several in an order that varies between runs.
     record = {"format": _FORMAT, "aliases": dict(sorted(aliases.items()))}
     metadata = {"heedful": json.dumps(record)}
+    path.touch()
+    mode = path.stat().st_mode & 0o777  # what the umask allows; safetensors would leave 0600
     try:
         save_file(cpu_tensors, path, metadata)
+        path.chmod(mode)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 
@@ -142,6 +146,7 @@ def load_tensors(
 
     Raises:
         RequestError: they differ; the message names ``source`` and lists every difference.
+        DamagedError: a tensor contains NaN or infinity.
     """
     parameters, model_aliases = named_tensors(module)
     names, expected = {*tensors, *aliases}, {*parameters, *model_aliases}
@@ -153,13 +158,43 @@ def load_tensors(
             for name, tensor in sorted(tensors.items())
             if name in parameters and parameters[name].shape != tensor.shape
         ),
+        *(
+            f"{name} has type {_type_name(tensor)} in the file, {_type_name(parameters[name])} in the model"
+            for name, tensor in sorted(tensors.items())
+            if name in parameters and not _converts(tensor.dtype, parameters[name].dtype)
+        ),
         *_ties(tensors, aliases, model_aliases),
     ]
     if problems:
         raise RequestError("\n  ".join([f"{source}: weights do not fit the model:", *problems]))
+    check_finite(tensors, source)
     with torch.no_grad():
         for name, tensor in parameters.items():
             tensor.copy_(tensors[aliases.get(name, name)])
+
+
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+
+def _converts(stored: torch.dtype, needed: torch.dtype) -> bool:
+    """Return whether numbers of a type can be copied into a tensor of another."""
+    return stored == needed or {stored, needed} <= _FLOATS
+
+
+def _type_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def check_finite(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Check that tensors are numbers, without which every output would be NaN.
+
+    Raises:
+        DamagedError: a tensor contains NaN or infinity; the message names ``source`` and the tensor.
+    """
+    for name, tensor in tensors.items():
+        if tensor.dtype in _FLOATS and not tensor.isfinite().all():
+            problem = "NaN" if tensor.isnan().any() else "infinity"
+            raise DamagedError(f"{source}: damaged: {name} contains {problem}; {RESTORE}")
 
 
 def _ties(

@@ -9,7 +9,6 @@ synced and renamed, so that a folder under its final name is complete.
 import glob
 import hashlib
 import json
-import secrets
 import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from pydantic import Field
 from heedful.config import Config
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Row
-from heedful.files import os_errors_raised, sha256, sync
+from heedful.files import os_errors_raised, sha256, sync, temporary_beside
 
 Ids = NDArray[np.int64]
 EncodedRow = Mapping[str, Sequence[int] | np.ndarray]
@@ -102,17 +101,34 @@ class TokenStore:
         return cls._of(header, path)
 
     @classmethod
-    def open(cls, path: Path, key: str = "") -> "TokenStore | None":
+    def open(cls, path: Path, key: str = "", n_ids: Mapping[str, int] | None = None) -> "TokenStore | None":
         """Open a folder written by `build`; ids stay on disk until they are read.
 
-        None if there is no store, it was built with another ``key`` or by another version, or a file is
-        missing or does not match its hash (all are checked).
+        Args:
+            path: the folder.
+            key: what `build` was given.
+            n_ids: the columns that it must have, with their numbers of distinct ids; None: do not check.
+
+        Returns:
+            The store. None if there is none, it was built with another ``key`` or by another version, a file
+            is missing or does not match its hash (all are checked), or columns or ids are not as expected.
         """
         with suppress(OSError, ValueError):
             header = Header.model_validate_json((path / HEADER).read_bytes())
             if header.key == key and _is_intact(header, path):
-                return cls._of(header, path)
+                store = cls._of(header, path)
+                return store if n_ids is None or store._fits(n_ids) else None
         return None
+
+    def _fits(self, n_ids: Mapping[str, int]) -> bool:
+        """Return whether the columns are these, the ids below their numbers, and the rows in order."""
+        return self._ids.keys() == n_ids.keys() and all(
+            offsets[0] == 0
+            and offsets[-1] == len(self._ids[column])
+            and (np.diff(offsets) >= 0).all()
+            and (len(ids := self._ids[column]) == 0 or (ids.min() >= 0 and ids.max() < n_ids[column]))
+            for column, offsets in self._offsets.items()
+        )
 
     @classmethod
     def _of(cls, header: Header, path: Path) -> "TokenStore":
@@ -227,7 +243,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     Raises:
         WorkError: if it cannot be written.
     """
-    folder = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    folder, former = temporary_beside(path), temporary_beside(path)
     try:
         with os_errors_raised(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +253,6 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield folder
         with os_errors_raised(path):
             sync(folder)
-            former = folder.with_name(folder.name + ".former")
             if path.exists():
                 path.rename(former)
             folder.rename(path)

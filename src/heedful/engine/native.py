@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.files import sha256, sync
+from heedful.files import scratch_folder, sha256, sync
 from heedful.hardware import identity
 
 
@@ -233,8 +233,8 @@ def _load_or_build(attempts: list[list[str]]) -> ctypes.CDLL:
             except OSError:  # compiled for another system that shares the folder
                 cached.unlink(missing_ok=True)
         # Load it from the cache if possible: temporary folders may be mounted noexec.
-        with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as scratch:
-            new_file = Path(scratch) / "engine.so"
+        with scratch_folder() as scratch:
+            new_file = scratch / "engine.so"
             if failure := _compile(compiler, flags, new_file):
                 continue
             for path in (_store(new_file, cache, stem), new_file):

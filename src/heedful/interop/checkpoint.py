@@ -31,7 +31,7 @@ _EXTRA_PARAMETERS = 1_000_000
 
 
 class Checkpoint:
-    """A model folder to read; records which files were read and which tensors hold NaN or infinity.
+    """A model folder to read; records which files were read.
 
     Raises:
         RequestError: it is not a model folder of transformers.
@@ -40,7 +40,6 @@ class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files_read: list[Path] = []
-        self.non_finite: list[str] = []
         self._settings: dict[str, Settings] = {}
         if path.is_file():
             raise RequestError(
@@ -146,12 +145,7 @@ class Checkpoint:
             raise DamagedError(f"{self.path / INDEX}: must name files of the same folder, got {name}")
         path = self.file(name)
         with opened(path) as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        for key, tensor in tensors.items():
-            # torch cannot test 8-bit floats.
-            if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
-                self.non_finite.append(key)
-        return tensors
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
     def model_of(self, tensors: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
         """Build the model after checking that its parameter count matches the file.

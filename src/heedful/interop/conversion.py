@@ -109,9 +109,6 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
     log(f"{source}: {model_format.name}, {n_parameters:,} parameters, {_sizes(imported.processor)}")
     for note in imported.notes:
         log(f"note: {note}")
-    if non_finite := sorted({*checkpoint.non_finite}):
-        others = f" and {len(non_finite) - 1} more" if len(non_finite) > 1 else ""
-        log(f"warning: {non_finite[0]}{others}: contains NaN or infinity; predictions will be meaningless")
     card = {"format": model_format.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):
         folder = RunFolder(out)

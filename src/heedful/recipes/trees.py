@@ -100,6 +100,14 @@ def dotted(path: Path) -> str:
     return ".".join(str(part) for part in path)
 
 
+def with_task(tree: Tree) -> Tree:
+    """Return a recipe whose task is a map: ``task: tagging`` is ``task: {kind: tagging}``."""
+    task = tree.find(("task",))
+    if task is None or not isinstance(task.value, str):
+        return tree
+    return replace(tree, value={**tree.value, "task": Tree({"kind": task}, task.mark)})
+
+
 def merge(base: Tree, override: Tree) -> Tree:
     """Merge ``override`` into ``base`` by the rules above. Neither is changed.
 

@@ -6,16 +6,18 @@ trainings in progress can be compared too.
 
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from heedful.artifacts.run_folder import RunFolder, read_json, read_text
-from heedful.errors import DamagedError, RequestError, nearest
-from heedful.files import parse_json, sha256
+from heedful.artifacts.run_folder import RunFolder
+from heedful.errors import RequestError, nearest
+from heedful.files import sha256
+from heedful.runs.data_report import read_data_report
 from heedful.runs.reading import saved_tree
 from heedful.tables import columns, html_table
+from heedful.training.callbacks import read_metrics
 from heedful.typing import JsonMapping, JsonObject
 
 OUTSIDE = ("description", "expected", "root")
@@ -226,7 +228,9 @@ def compare(paths: Sequence[Path]) -> Comparison:
     resolved = [path.resolve() for path in paths]
     if duplicates := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
         raise RequestError(f"{duplicates[0]}: the run is given twice")
-    runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
+    damaged: list[str] = []
+    names = _names(resolved)
+    runs = [_trained_run(path, name, damaged.append) for path, name in zip(paths, names, strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     values_by_key = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
     differing = {
@@ -234,7 +238,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     }
     # Settings that only one kind of model has come last.
     order = sorted(differing, key=lambda key: ABSENT in differing[key])
-    return Comparison(runs, {key: differing[key] for key in order}, _notes(runs))
+    return Comparison(runs, {key: differing[key] for key in order}, [*damaged, *_notes(runs)])
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -247,17 +251,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
         depth += 1
 
 
-def _trained_run(path: Path, name: str) -> TrainedRun:
+def _trained_run(path: Path, name: str, log: Callable[[str], None]) -> TrainedRun:
     folder = RunFolder(path)
     settings = flattened({key: value for key, value in saved_tree(path).data.items() if key not in OUTSIDE})
     for key in [key for key, value in settings.items() if key.endswith(".kind") and value == "memory"]:
         del settings[f"{key.removesuffix('kind')}name"]  # another one each time
-    report = read_json(folder.data_report) if folder.data_report.exists() else {}
+    report = read_data_report(folder)
     curve: list[Validation] = []
     best, updates, seconds, stop_reason = None, 0, 0.0, None
-    for event in _events(folder.metrics):
+    for event in read_metrics(folder.metrics, log) if folder.metrics.is_file() else ():
         updates = event["update"]
-        seconds = event.get("elapsed", seconds)
+        seconds = event.get("elapsed") or seconds
         stop_reason = event["reason"] if event["event"] == "stopped" else None
         if event["event"] == "validated":
             if event["best"]:
@@ -279,19 +283,8 @@ def _trained_run(path: Path, name: str) -> TrainedRun:
         curve,
         settings,
         [sha256(file) for file in sorted(path.glob("*.tokenizer.json"))],
-        report.get("valid", {}).get("sha256"),
+        None if report is None else report.valid.sha256,
     )
-
-
-def _events(path: Path) -> list[JsonObject]:
-    """Return the lines of ``metrics.jsonl``, without a last one that is still being written."""
-    if not path.is_file():
-        return []
-    try:
-        *lines, _ = read_text(path).split("\n")
-        return [parse_json(line) for line in lines]
-    except ValueError as error:
-        raise DamagedError(f"{path}: damaged ({error})") from error
 
 
 def flattened(tree: JsonMapping, prefix: str = "") -> JsonObject:

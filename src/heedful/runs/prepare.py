@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from heedful.artifacts.run_folder import RunFolder, read_json, write_json
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.annotated import SKIPPED_COMMENTS, note_comments
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
@@ -20,6 +20,7 @@ from heedful.errors import DamagedError, DataError, RequestError
 from heedful.identifiers import identifier
 from heedful.limits import too_large
 from heedful.recipes.schema import Recipe
+from heedful.runs.data_report import DataReportRecord, read_data_report, write_data_report
 from heedful.runs.left_out import left_out
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData, Task
@@ -134,7 +135,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         DataError: if the data cannot be used, or are not those that the run was started with.
         DamagedError: if another process finds no intact token ids.
     """
-    old_report = read_json(folder.data_report) if folder.data_report.exists() else None
+    old_report = read_data_report(folder)
     if old_report is None:
         find_sources(sources_of(recipe.data), recipe.folder)
     task = _fitted_task(recipe, folder, log)
@@ -157,7 +158,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         for line in sets[part].report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
     reports = {part: {**s.report.to_dict(), "sha256": s.digest.hexdigest()} for part, s in sets.items()}
-    write_json(folder.data_report, {"version": 1, **reports})
+    write_data_report(folder, reports)
     for note in (*findings.notes(), *_cut_rows(reports), *_shared_rows(recipe, task.columns, sets)):
         log(note)
     train, valid = sets["train"], sets["valid"]
@@ -177,10 +178,14 @@ def _fitted_task(recipe: Recipe, folder: RunFolder, log: Log) -> Task:
     return task
 
 
-def _stored_data(recipe: Recipe, folder: RunFolder, task: Task, report: JsonObject) -> PreparedData | None:
+def _stored_data(
+    recipe: Recipe, folder: RunFolder, task: Task, report: DataReportRecord
+) -> PreparedData | None:
     """Return the data that are already in the folder; None if token ids are missing or damaged."""
     key = task.processor.fingerprint
-    train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
+    train, valid = (
+        TokenStore.open(folder.cache / part, key, _n_ids(task, part)) for part in ("train", "valid")
+    )
     if train is None or valid is None:
         return None
     rows: list[LocatedRow[Row]] = []
@@ -189,6 +194,19 @@ def _stored_data(recipe: Recipe, folder: RunFolder, task: Task, report: JsonObje
         rows = list(digest.through(rows_of(recipe, recipe.data.sets.valid)))
         _check_digest("valid", digest, report)
     return PreparedData(task, train, valid, rows)
+
+
+def _stored_columns(task: Task, part: str) -> tuple[str, ...]:
+    """Return the columns of ``train`` or ``valid`` that are stored."""
+    return task.columns.required + (task.columns.training if part == "train" else ())
+
+
+def _n_ids(task: Task, part: str) -> dict[str, int]:
+    """Return the number of distinct ids of each stored column."""
+    n_ids = task.n_ids()
+    return {
+        column: n_ids if isinstance(n_ids, int) else n_ids[column] for column in _stored_columns(task, part)
+    }
 
 
 @dataclass(frozen=True)
@@ -214,10 +232,8 @@ def _encode(recipe: Recipe, folder: RunFolder, task: Task, part: str, findings: 
     encoded = task.encode(rows, report)
     with errors_named(f"data.{part}"):
         ids = (row.row for row in encoded)
-        columns = task.columns.required + (task.columns.training if training else ())
-        store = TokenStore.build(
-            ids, columns, folder.cache / part, task.processor.fingerprint, n_ids=task.n_ids()
-        )
+        n_ids = _n_ids(task, part)
+        store = TokenStore.build(ids, [*n_ids], folder.cache / part, task.processor.fingerprint, n_ids=n_ids)
     return _EncodedSet(store, report, digest, kept)
 
 
@@ -269,17 +285,18 @@ def check_rows(recipe: Recipe, folder: RunFolder, part: str) -> None:
     Raises:
         DataError: they are not those that the run was started with.
     """
-    if not folder.data_report.exists():
+    report = read_data_report(folder)
+    if report is None:
         return
     digest, source = RowDigest(), getattr(recipe.data.sets, part)
     for row in rows_of(recipe, source, training=part == "train"):
         digest.update(row.row)
-    _check_digest(part, digest, read_json(folder.data_report))
+    _check_digest(part, digest, report)
 
 
-def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> None:
+def _check_digest(part: str, digest: RowDigest, report: DataReportRecord | None) -> None:
     """Compare rows that were read again with the data report of the run, if it has one."""
-    if report is not None and report[part]["sha256"] != digest.hexdigest():
+    if report is not None and getattr(report, part).sha256 != digest.hexdigest():
         raise DataError(
             f"data.{part}: the rows have changed since the run was started; restore them, or start a new run"
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, create_model
 
-from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs, read_text
+from heedful.artifacts.run_folder import RunFolder, missing_run, other_runs
 from heedful.data.sources import open_source
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
@@ -24,9 +24,10 @@ from heedful.recipes.resolve import (
 )
 from heedful.recipes.schema import Recipe
 from heedful.recipes.sizes import SIZES, Amount, Limits, SizeEntry, count_rows, fitting_entry, without_sizes
-from heedful.recipes.trees import OVERRIDES, Part, Tree, dotted, merge, with_preset
+from heedful.recipes.trees import OVERRIDES, Part, Tree, dotted, merge, with_preset, with_task
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml, show
+from heedful.records import read_text
 from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TASKS, any_task, task_class, task_for
@@ -43,6 +44,7 @@ def recipe_from(tree: Tree, *, for_training: bool = False) -> Recipe:
     Raises:
         RequestError: lists every problem with file and line.
     """
+    tree = with_task(tree)
     recipe = validate(tree, _task_class(tree).Recipe)
     columns = task_for(recipe).columns
     messages = list(_limits_of_unknown_columns(tree, columns.required))
@@ -118,11 +120,10 @@ def _task_class(tree: Tree) -> type[Task]:
         task = (any_task(), Field(discriminator="kind"))
         root = create_model("Root", __config__=ConfigDict(strict=True, extra="ignore"), task=task)
         validate(tree, root)  # says what is wrong
-    assert kind is not None
     try:
-        return task_class(kind.value)
+        return task_class(tree.data["task"]["kind"])
     except ValueError as error:
-        raise RequestError(f"{kind.mark}: task.kind: {error}") from None
+        raise RequestError(f"{tree.mark_of(('task', 'kind'))}: task.kind: {error}") from None
 
 
 def read_recipe(
@@ -204,7 +205,7 @@ def _amount_text(amount: Amount, limits: Limits) -> str:
 
 def _read(recipe: RecipeInput, overrides: Overrides = (), size: int | None = None) -> tuple[Recipe, Tree]:
     presets = preset_trees()
-    tree = resolve(recipe, overrides, presets=presets, size=size)
+    tree = with_task(resolve(recipe, overrides, presets=presets, size=size))
     if (start := _start_of(tree, recipe)) is not None:
         start_run, inherited = start
         if start_run.mark.source in OVERRIDES:
@@ -213,7 +214,7 @@ def _read(recipe: RecipeInput, overrides: Overrides = (), size: int | None = Non
             own_sizes = size if SIZES not in override_layer.value else None
             file = resolve(recipe, presets=presets, size=own_sizes)
             replaced = Tree({**file.value, **inherited}, file.mark)
-            tree = merge(replaced, with_preset(without_sizes(override_layer), presets))
+            tree = with_task(merge(replaced, with_preset(without_sizes(override_layer), presets)))
         else:
             tree = merge(Tree(inherited, start_run.mark), tree)
         _refuse_another_family(tree, inherited, start_run)

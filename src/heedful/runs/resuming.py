@@ -17,7 +17,7 @@ from heedful.artifacts.run_folder import (
     write_text,
 )
 from heedful.errors import DamagedError, RequestError
-from heedful.files import is_temporary, remove_temporaries
+from heedful.files import is_temporary, remove_scratch_folders, remove_temporaries
 from heedful.recipes.schema import Recipe
 from heedful.recipes.yaml import dump_yaml, show
 from heedful.runs.comparing import flattened
@@ -63,6 +63,8 @@ def locked_run(folder: RunFolder, resume: bool, *, overwrite: bool = False) -> I
         if not resume:
             _refuse_to_overwrite(folder)  # another process may have written files in between
         remove_temporaries(folder.path)
+        remove_temporaries(folder.cache)
+        remove_scratch_folders()
         yield
 
 

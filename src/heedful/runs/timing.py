@@ -10,7 +10,6 @@ Updates take about half a minute at most: of slow ones, only every n-th row is u
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths, Samples
 from heedful.errors import DataError, RequestError
+from heedful.files import scratch_folder
 from heedful.memory import keep_freed_memory
 from heedful.recipes.schema import Recipe
 from heedful.runs.memory_budget import rehearse, too_wide
@@ -117,9 +117,9 @@ class Timing:
 @contextmanager
 def own_data(recipe: Recipe, log: Callable[[str], None]) -> Iterator[PreparedData | None]:
     """Yield the recipe's data, in a temporary folder; if there are none, log why and yield None."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         try:
-            prepared = prepare(recipe, RunFolder(Path(folder)), log)
+            prepared = prepare(recipe, RunFolder(folder), log)
         except (DataError, RequestError) as error:
             log(f"{error}\nso the tokens of the timed updates are made up")
             prepared = None
@@ -158,8 +158,8 @@ def time_updates(
         updates = data.epoch(0)
     log("estimating the time of an update")
     n_rows = sum(map(len, updates)) // len(updates)
-    with tempfile.TemporaryDirectory() as run:
-        trial = _Trial(recipe, module, data, updates, Path(run))
+    with scratch_folder() as run:
+        trial = _Trial(recipe, module, data, updates, run)
         stride = trial.row_stride(trial.estimated_seconds(n_rows), n_rows)
         if stride == 1 and prepared is not None:
             message_for = partial(too_wide, recipe, prepared.longest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from heedful.artifacts.weights import named_tensors, read_tensors
+from heedful.artifacts.weights import check_finite, named_tensors, read_tensors
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import GridEmbedding, PatchEmbedding, resize_positions
@@ -65,6 +65,7 @@ def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = Map
     if folder is None or start is None:
         return TransferReport()
     run_tensors, aliases = read_tensors(folder.weights)
+    check_finite(run_tensors, str(folder.weights))
     run_tensors |= {name: run_tensors[original] for name, original in aliases.items()}
     mapped, (parameters, tied) = map_weights(run_tensors), named_tensors(model)
     _refuse_frozen_new_parts(start, mapped)

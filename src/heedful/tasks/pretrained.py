@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from heedful.artifacts.run_folder import RunFolder, read_entry, read_text
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.text import TEXT
 from heedful.data.vectors import fill_embedding, read_vectors, width_of_vectors
 from heedful.errors import DataError, RequestError
@@ -24,7 +24,8 @@ from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
 from heedful.recipes.schema import ALWAYS, Recipe, Tokenization
 from heedful.recipes.trees import Tree
 from heedful.recipes.yaml import read_yaml
-from heedful.tasks.inputs.images import ImageReader
+from heedful.records import read_text
+from heedful.tasks.inputs.images import ImageReader, read_image_reader
 from heedful.tasks.inputs.processor import COLUMNS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
@@ -158,7 +159,7 @@ def start_image_reader(recipe: Recipe, size: int, channels: int) -> ImageReader 
         return None
     if not folder.images.is_file():
         raise RequestError(f"start.run: {folder.path} reads no images; expected a run of an image task")
-    reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
+    reader = read_image_reader(folder.images)
     if reader.channels != channels:
         raise RequestError(
             f"start.run: {folder.path} reads {reader.channels} channels, but the recipe needs {channels}"

@@ -11,12 +11,14 @@ one nearest 0.5 is taken. (F1 is 0 above p_n, so no candidate is there.)
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from heedful.artifacts.run_folder import read_entry
 from heedful.errors import DamagedError
+from heedful.records import RESTORE, Record, Text, read_record
 from heedful.tasks.inputs.labels import check_known, first_labels
 
 DEFAULT = 0.5
@@ -63,19 +65,24 @@ def _at_least(counts: NDArray[np.integer]) -> NDArray[np.integer]:
     return counts[::-1].cumsum()[::-1]
 
 
+class ThresholdsRecord(Record):
+    """Content of ``thresholds.json``."""
+
+    version: Literal[1] = 1
+    thresholds: dict[Text, Annotated[float, Field(gt=0, lt=1)]]
+
+
 def read_thresholds(path: Path, labels: Sequence[str]) -> Thresholds:
     """Read the threshold of every label from a file of a run.
 
     Raises:
         DamagedError: the file does not have a threshold between 0 and 1 for every label.
     """
-    thresholds = read_entry(path, "thresholds", dict)
-    for label in labels:
-        if not isinstance(value := thresholds.get(label), float) or not 0 < value < 1:
-            raise DamagedError(
-                f"{path}: damaged: expected a threshold between 0 and 1 for the label {label!r}, got "
-                f"{value}; restore the file from a copy"
-            )
+    thresholds = read_record(path, ThresholdsRecord).thresholds
+    if missing := [label for label in labels if label not in thresholds]:
+        raise DamagedError(
+            f"{path}: damaged: expected a threshold between 0 and 1 for the label {missing[0]!r}; {RESTORE}"
+        )
     return {label: thresholds[label] for label in labels}
 
 

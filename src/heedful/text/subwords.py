@@ -13,6 +13,7 @@ the library's decoders lose spaces.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tokenizers import Regex, models, normalizers, pre_tokenizers
@@ -167,12 +168,19 @@ def _library(data: JsonObject) -> Library:
     for name in _FORBIDDEN_STEPS:
         if data.get(name) is not None:
             raise ValueError(f"{name} must be null: ids must not change after encoding")
-    try:
+    with panics_as_errors():
         return Library.from_str(json.dumps(data))
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Convert failed assertions of the tokenizers library, which are no `Exception`, to `ValueError`."""
+    try:
+        yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # a failed assertion of the library; not an Exception
+        if type(error).__name__ != "PanicException":
             raise
-        raise ValueError(f"the tokenizers library cannot read it: {error}") from None
+        raise ValueError(f"the tokenizers library cannot use it: {error}") from None
 
 
 def _make(

@@ -1,22 +1,20 @@
-"""Events of a training, and callbacks for them: ``metrics.jsonl``, progress, TensorBoard, warnings."""
+"""Events of a training, and callbacks for them: ``metrics.jsonl``, progress, TensorBoard."""
 
 import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, get_type_hints
 
-import torch
+from pydantic import create_model
 
-from heedful.errors import RequestError, WorkError, escaped
+from heedful.errors import DamagedError, RequestError, WorkError, escaped
 from heedful.files import is_unicode, require_end, write_text
-from heedful.training import distribution
-from heedful.training.fast_paths import FEWEST_TOKENS
+from heedful.records import Count, Record, Text, checked, parse_strictly
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -113,16 +111,18 @@ class JsonLines:
     ``event`` is ``started``, ``updated``, ``validated`` or ``stopped``; the other keys are the fields
     of the event class of that name in `heedful.training.callbacks`. Non-finite values are written as null.
     When a run resumes from a checkpoint, lines after that checkpoint are removed first, so no update
-    or validation appears twice.
+    or validation appears twice; so are damaged lines.
 
     Args:
         path: the output file.
         every: write every n-th update.
+        log: called with a note on each damaged line.
     """
 
-    def __init__(self, path: Path, every: int = 1) -> None:
+    def __init__(self, path: Path, every: int = 1, log: Callable[[str], None] = lambda line: None) -> None:
         self.path = path
         self.every = every
+        self.log = log
 
     def __call__(self, event: Event) -> None:
         """Append the event; raise `WorkError` if the file cannot be written."""
@@ -132,8 +132,8 @@ class JsonLines:
             last_updates = {"validated": event.validated}
             lines = [
                 json.dumps(line) + "\n"
-                for line in read_metrics(self.path)
-                if int(line["update"]) <= last_updates.get(str(line.get("event")), event.update)
+                for line in read_metrics(self.path, self.log)
+                if line["update"] <= last_updates.get(line["event"], event.update)
             ]
             write_text(self.path, "".join(lines))
         values = {"version": VERSION, "event": type(event).__name__.lower(), **asdict(event)}
@@ -144,17 +144,68 @@ class JsonLines:
             raise WorkError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
 
-def read_metrics(path: Path) -> Iterator[JsonObject]:
-    """Yield the records of a ``metrics.jsonl``, skipping lines that a killed process left incomplete."""
+_STORED_TYPES: dict[Any, Any] = {
+    int: Count,
+    int | None: Count | None,
+    float: float | None,
+    dict[str, float]: dict[str, float | None],
+    tuple[str, ...]: list[Text],
+}
+"""Types of fields of events in ``metrics.jsonl``, if they differ; numbers that are not finite are null."""
+
+
+def _schema_of(event: type) -> type[Record]:
+    """Return the schema of the lines of an event."""
+    types, name = get_type_hints(event), event.__name__.lower()
+    entries = {field.name: _STORED_TYPES.get(types[field.name], types[field.name]) for field in fields(event)}
+    entries |= {"version": Literal[1], "event": Literal[name]}
+    definitions: dict[str, Any] = {key: (kind, ...) for key, kind in entries.items()}
+    return create_model(f"{event.__name__}Line", __base__=Record, **definitions)
+
+
+LINES = {event.__name__.lower(): _schema_of(event) for event in (Started, Updated, Validated, Stopped)}
+"""Schemas of the lines of ``metrics.jsonl``, by ``event``."""
+
+
+def read_metrics(path: Path, log: Callable[[str], None] = lambda line: None) -> Iterator[JsonObject]:
+    """Yield the lines of a ``metrics.jsonl`` as objects, without those that are damaged.
+
+    A last line without an end is one that a killed process left incomplete, or that is being written.
+
+    Args:
+        path: the file.
+        log: called with a note on each other line that is left out.
+
+    Raises:
+        DataError: the file is a device.
+        DamagedError: it cannot be read.
+    """
     require_end(path)
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                values = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(values, dict) and "update" in values:
-                yield values
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DamagedError(f"{path}: cannot be read ({error.strerror})") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _event_in(line)
+        except ValueError as error:
+            log(f"{path}:{number}: damaged: {error}; the line is left out")
+
+
+def _event_in(line: bytes) -> JsonObject:
+    """Return the object in a line of ``metrics.jsonl``.
+
+    Raises:
+        ValueError: it does not fit the schema of its event.
+    """
+    try:
+        values = parse_strictly(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    event = values.get("event") if isinstance(values, dict) else None
+    if not isinstance(event, str) or event not in LINES:
+        raise ValueError(f"expected an object with an event: {', '.join(LINES)}")
+    return checked(values, LINES[event]).model_dump()
 
 
 def finite(value: object) -> object:
@@ -307,133 +358,3 @@ class TensorBoard:
     def _write(self, group: str, scalars: dict[str, float], update: int) -> None:
         for name, value in scalars.items():
             self._writer.add_scalar(f"{group}/{name}", value, update)
-
-
-WINDOW = 30.0
-"""Seconds over which the waiting time is measured."""
-
-SHARE = 0.1
-"""Share of the time a thread may wait without a warning; measured: 0.01 alone, 0.45 beside a program."""
-
-
-AVERAGED = 10
-"""Number of first and last updates over which the loss is averaged."""
-
-RISE = 0.02
-"""Relative rise of the loss that is considered noise."""
-
-
-class LossNotice:
-    """Warn at the end of training if the loss is higher than at the beginning.
-
-    Means over several updates are compared, since single losses are noisy. Divergence within these first
-    updates is detected by the loss of the first one: all of the last losses are more than twice as large.
-
-    Args:
-        log: called with the warning.
-    """
-
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self.log = log
-        self.last_losses: list[float] = []
-        self.first_losses: list[float] = []
-
-    def __call__(self, event: Event) -> None:
-        """See `heedful.training.callbacks.Callback`."""
-        if isinstance(event, Updated):
-            self.first_losses = (
-                [*self.first_losses, event.loss] if len(self.first_losses) < AVERAGED else self.first_losses
-            )
-            self.last_losses = [*self.last_losses[1 - AVERAGED :], event.loss]
-        elif isinstance(event, Stopped) and event.reason not in ("failed", "signal"):
-            self._compare()
-
-    def _compare(self) -> None:
-        if len(self.first_losses) < 2:
-            return
-        n_losses = (
-            len(self.first_losses) if len(self.first_losses) == AVERAGED else len(self.first_losses) // 2
-        )
-        first_mean, last_mean = (
-            statistics.fmean(self.first_losses[:n_losses]),
-            statistics.fmean(self.last_losses[-n_losses:]),
-        )
-        initial_loss = min(first_mean, self.first_losses[0])
-        if last_mean > first_mean + RISE * abs(first_mean) or min(self.last_losses[-n_losses:]) > 2 * abs(
-            self.first_losses[0]
-        ):
-            self.log(
-                f"warning: training diverged: the loss ended at {last_mean:,.4g} and began at "
-                f"{initial_loss:,.4g}; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
-            )
-
-
-class ContentionNotice:
-    """Warn once if the threads of a training wait for the processor, and name the better settings.
-
-    There is no warning for one thread or several processes, which lose only the time that other programs
-    take, nor on systems that do not measure the waiting time.
-
-    Args:
-        log: called with the warning.
-        tokens_per_update: the setting in the recipe.
-        clock: returns the elapsed seconds.
-        waited: returns the seconds in which threads were ready but did not run; None if unknown.
-    """
-
-    def __init__(
-        self,
-        log: Callable[[str], None],
-        tokens_per_update: int,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        waited: Callable[[], float | None] = lambda: seconds_waited(),
-    ) -> None:
-        self.log, self.clock, self.waited = log, clock, waited
-        self.tokens_per_update = tokens_per_update
-        self.window_start: tuple[float, float] | None = None
-        self.is_done = torch.get_num_threads() == 1 or distribution.world() > 1
-
-    def __call__(self, event: Event) -> None:
-        """See `heedful.training.callbacks.Callback`."""
-        if isinstance(event, Validated):
-            self.window_start = None  # do not measure validation
-        if self.is_done or not isinstance(event, Updated):
-            return
-        waited, now = self.waited(), self.clock()
-        if waited is None:
-            self.is_done = True
-        elif self.window_start is None:
-            self.window_start = now, waited
-        elif now - self.window_start[0] >= WINDOW:
-            share = (waited - self.window_start[1]) / (now - self.window_start[0]) / torch.get_num_threads()
-            self.window_start = now, waited
-            if share > SHARE:
-                self.is_done = True
-                self.log(_message(share, self.tokens_per_update))
-
-
-def _message(share: float, tokens_per_update: int) -> str:
-    threads = torch.get_num_threads()
-    remedy = (
-        f"set training.processes={threads} in a new run: processes of one thread lose less time"
-        if tokens_per_update >= threads * FEWEST_TOKENS
-        else "set training.threads=1, also with --resume: with few tokens per update, it loses least time"
-    )
-    return (
-        f"other programs use the processor: each thread waited for it {share:.0%} of the time, and the other "
-        f"threads waited for that thread; {remedy}"
-    )
-
-
-def seconds_waited(tasks: Path = Path("/proc/self/task")) -> float | None:
-    """Return the seconds in which threads of this process were ready but did not run, or None if unknown.
-
-    All threads are counted: the calling thread spins at the barrier while another one waits.
-    """
-    files = list(tasks.glob("*/schedstat"))
-    waits = []
-    for file in files:
-        with suppress(OSError, ValueError, IndexError):  # a thread that has ended
-            waits.append(int(file.read_text("ascii").split()[1]))
-    return sum(waits) / 1e9 if waits else None

@@ -21,7 +21,7 @@ lectures omit this step.
 import json
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -29,7 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.artifacts.weights import (
-    load_tensors,
+    check_finite,
+    load_weights,
     named_tensors,
     opened,
     read_aliases,
@@ -37,15 +38,16 @@ from heedful.artifacts.weights import (
     write_tensors,
 )
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
-from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
+from heedful.files import sha256, stamped, sync
+from heedful.records import Record, Versioned, read_record
+from heedful.training.checkpoint_files import VERSION, FileEntry, Manifest, StateFile, TrainingEntry
 from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import fault_point
 from heedful.typing import JsonMapping, JsonObject
 
-Value = TypeVar("Value")
+R = TypeVar("R", bound=Record)
 
-VERSION = 2
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
@@ -106,11 +108,9 @@ class TrainingState:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: JsonObject) -> Self:
-        """Build a state from the result of `to_json`; raise `ValueError` if keys are missing or unknown."""
-        names = {f.name for f in fields(cls)}
-        if set(values) != names:
-            raise ValueError(f"missing or unknown keys: {sorted(set(values) ^ names)}")
+    def of(cls, record: TrainingEntry) -> Self:
+        """Build a state from the entries of ``state.json``."""
+        values = record.model_dump(exclude_unset=True)
         return cls(**{**values, "best": [ScoredCheckpoint(**checkpoint) for checkpoint in values["best"]]})
 
     @property
@@ -138,9 +138,14 @@ class Checkpoint:
                 f"{self.path}: saved with optimizer {self.optimizer_class}; it cannot be resumed with "
                 f"{type(optimizer).__name__}"
             )
-        load_tensors(*read_tensors(self.path / "model.safetensors"), model, str(self.path))
-        tensors, _ = read_tensors(self.path / "optimizer.safetensors")
-        load_state_tensors(optimizer, model, tensors)
+        load_weights(self.path / "model.safetensors", model)
+        path = self.path / "optimizer.safetensors"
+        tensors, _ = read_tensors(path)
+        check_finite(tensors, str(path))
+        try:
+            load_state_tensors(optimizer, model, tensors)
+        except RequestError as error:
+            raise RequestError(f"{path}: {error}") from None
 
 
 def path_of(run: Path, update: int) -> Path:
@@ -310,46 +315,43 @@ def _is_intact(path: Path) -> bool:
 def _load(path: Path) -> Checkpoint:
     if not path.is_dir():
         raise DataError(f"{path}: no such checkpoint")
-    version, files = _parse(path / "manifest.json", _manifest)
+    manifest = path / "manifest.json"
+    version = _read(manifest, Versioned).version
     if version != VERSION:
         raise DataError(
-            f"{path / 'manifest.json'}: expected format version {VERSION}, got {version!r}; "
+            f"{manifest}: expected format version {VERSION}, got {version!r}; "
             "use the version of heedful that wrote it"
         )
+    files = _read(manifest, Manifest).files
     for name in _FILES:
-        _verify(path / name, files.get(name, {}))
-    return _parse(
-        path / "state.json",
-        lambda values: Checkpoint(path, TrainingState.from_json(values["training"]), values["optimizer"]),
-    )
+        if name not in files:
+            raise DamagedError(f"{manifest}: damaged: files.{name}: missing")
+        _verify(path / name, files[name])
+    record = _read(path / "state.json", StateFile)
+    if record.training.update != _update(path):
+        raise DamagedError(
+            f"{path / 'state.json'}: damaged: training.update: expected {_update(path)}, as the folder is "
+            f"named, got {record.training.update}"
+        )
+    return Checkpoint(path, TrainingState.of(record.training), record.optimizer)
 
 
-def _manifest(values: JsonObject) -> tuple[object, dict[str, JsonObject]]:
-    version = values["version"]
-    if version == VERSION and not is_intact(values):
-        raise ValueError("its checksum does not match its content")
-    return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
-
-
-def _parse(path: Path, make: Callable[[JsonObject], Value]) -> Value:
-    """Read a JSON file and convert it with ``make``; raise `DamagedError` on any failure."""
+def _read(path: Path, schema: type[R]) -> R:
+    """Read a JSON file of a checkpoint; raise `DamagedError` on any failure."""
     try:
-        require_end(path)
-        return make(parse_json(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise DamagedError(f"{path}: file is missing") from None
-    except (ValueError, TypeError, KeyError, OSError, DataError) as error:
-        raise DamagedError(f"{path}: cannot be read: {error}") from error
+        return read_record(path, schema)
+    except RequestError as error:  # it is missing, or a device
+        raise DamagedError(f"{path}: file is missing" if not path.exists() else str(error)) from None
 
 
-def _verify(path: Path, expected: JsonObject) -> None:
+def _verify(path: Path, expected: FileEntry) -> None:
     if not path.is_file():
         raise DamagedError(f"{path}: file is missing")
     actual = {"size": path.stat().st_size, "sha256": sha256(path)}
     for key, actual_value in actual.items():
-        if actual_value != expected.get(key):
+        if actual_value != getattr(expected, key):
             raise DamagedError(
-                f"{path}: file is damaged: expected {key} {expected.get(key)}, got {actual_value}"
+                f"{path}: file is damaged: expected {key} {getattr(expected, key)}, got {actual_value}"
             )
 
 

@@ -14,11 +14,10 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +27,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from heedful.errors import WorkError
+from heedful.errors import RequestError, WorkError
+from heedful.files import scratch_folder
 
 Value = TypeVar("Value")
 
@@ -37,6 +37,18 @@ _TIMEOUT = timedelta(hours=12)
 
 STORE, PARENT = "HEEDFUL_STORE", "HEEDFUL_PARENT"
 """Environment variables of a process started by `start_processes`: rendezvous file, parent PID."""
+
+WORLD_SIZE, RANK, LOCAL_RANK = "WORLD_SIZE", "RANK", "LOCAL_RANK"
+"""Environment variables of torchrun: number of processes, of this one, and of this one on its machine."""
+
+MOST_PROCESSES = 1 << 16
+"""More processes are taken for a mistake."""
+
+MAX_SHOWN = 60
+"""The most characters of a value in a message."""
+
+UNSET = "torchrun sets it; unset WORLD_SIZE to train in one process"
+"""The remedy for environment variables that do not fit."""
 
 _PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
@@ -47,23 +59,74 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
 
     Yield this rank's device: the CPU, or the CUDA device of its local rank. If ``WORLD_SIZE`` is not set
     or 1, yield ``device`` unchanged and join nothing.
+
+    Raises:
+        RequestError: an environment variable of `torchrun` is malformed or missing.
+        WorkError: the processes cannot connect.
     """
     device = torch.device(device)
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    n = _number_in(WORLD_SIZE, range(1, MOST_PROCESSES + 1), default="1")
+    if n == 1:
         yield device
         return
+    rank = _number_in(RANK, range(n))
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        n_devices = torch.cuda.device_count()
+        device = torch.device("cuda", _number_in(LOCAL_RANK, range(n_devices), default="0"))
         torch.cuda.set_device(device)
     if STORE in os.environ:
-        _end_with_parent(int(os.environ[PARENT]))
-        rank, store = int(os.environ["RANK"]), Path(os.environ[STORE])
-        ready_file(store, rank).touch()
-        group = join_group(rank, int(os.environ["WORLD_SIZE"]), store)
+        store = Path(os.environ[STORE])
+        _end_with_parent(_number_in(PARENT, range(2**31)))
+        try:
+            ready_file(store, rank).touch()
+        except (OSError, ValueError):
+            raise RequestError(
+                f"environment variable {STORE}: expected a file in an existing folder, got "
+                f"{str(store)[:MAX_SHOWN]!r}; {UNSET}"
+            ) from None
+        group = join_group(rank, n, store)
     else:
+        _check_address()
         group = _group("nccl" if device.type == "cuda" else "gloo")
-    with group:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(group)
+        except (RuntimeError, ValueError, OSError) as error:
+            line = str(error).strip().partition("\n")[0]
+            raise WorkError(f"the processes of the training cannot connect: {line}; {UNSET}") from error
         yield device
+
+
+def _number_in(name: str, accepted: range, default: str = "") -> int:
+    """Return the number in an environment variable.
+
+    Raises:
+        RequestError: it is missing, or not one of the accepted numbers.
+    """
+    text = os.environ.get(name, default)
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) in accepted):
+        expected = f"expected a whole number from {accepted.start} to {accepted.stop - 1}"
+        raise RequestError(f"environment variable {name}: {expected}, got {text[:MAX_SHOWN]!r}; {UNSET}")
+    return int(text)
+
+
+def _check_address() -> None:
+    """Check the address of the first process, for which torch would wait long.
+
+    Raises:
+        RequestError: there is no such address.
+    """
+    _number_in("MASTER_PORT", range(1 << 16))
+    host = os.environ.get("MASTER_ADDR", "")
+    try:
+        is_known = bool(host) and bool(socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError):
+        is_known = False
+    if not is_known:
+        raise RequestError(
+            f"environment variable MASTER_ADDR: expected the name or address of a machine, got "
+            f"{host[:MAX_SHOWN]!r}; {UNSET}"
+        )
 
 
 def join_group(rank: int, n: int, store: Path) -> AbstractContextManager[None]:
@@ -195,8 +258,7 @@ def start_processes(n: int, run: Path, threads_per_process: int | None = None) -
         return
     n_threads = threads_per_process or max(1, torch.get_num_threads() // n)
     started: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory(prefix="heedful-") as name, using_threads(n_threads):
-        folder = Path(name)
+    with scratch_folder() as folder, using_threads(n_threads):
         try:
             for rank in range(1, n):
                 started.append(_start(rank, n, n_threads, run, folder))
@@ -229,9 +291,9 @@ def _start(rank: int, n: int, threads: int, run: Path, folder: Path) -> subproce
     environment = {
         **os.environ,
         **_loopback(),
-        "WORLD_SIZE": str(n),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        WORLD_SIZE: str(n),
+        RANK: str(rank),
+        LOCAL_RANK: str(rank),
         "OMP_NUM_THREADS": str(threads),
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in map(str, sys.path)),
         STORE: str(folder / "store"),

@@ -13,6 +13,7 @@ from torch import nn
 
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.nn.modes import evaluating
+from heedful.records import RESTORE
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import (
     Callback,
@@ -154,7 +155,11 @@ class Training:
         checkpoint, damaged = checkpoints.latest_intact(self.run)
         if checkpoint is not None:
             checkpoint.restore(self.module.model, self.optimizer)
-            self.schedule.load_state_dict(checkpoint.state.schedule)
+            try:
+                self.schedule.load_state_dict(checkpoint.state.schedule)
+            except ValueError as error:
+                path = checkpoint.path / "state.json"
+                raise DamagedError(f"{path}: damaged: training.schedule: {error}; {RESTORE}") from None
             self.state = checkpoint.state
         elif damaged:
             raise DamagedError(f"{self.run}: all checkpoints are damaged; the newest: {damaged[0]}")

@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from heedful.config import Config
 from heedful.errors import RequestError
+from heedful.records import Count, Record, checked
 from heedful.typing import JsonObject
 
 Direction = Literal["lower", "higher"]
@@ -44,7 +45,11 @@ class Schedule(ABC):
         return {}
 
     def load_state_dict(self, state: JsonObject) -> None:  # noqa: B027
-        """Load a state returned by `state_dict`."""
+        """Load a state returned by `state_dict`.
+
+        Raises:
+            ValueError: it is not such a state.
+        """
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,14 @@ class Linear(_Decay):
         return self.peak + (self.floor - self.peak) * progress
 
 
+class PlateauState(Record):
+    """The state of `Plateau`."""
+
+    scale: Annotated[float, Field(ge=0)]
+    best: float | None
+    bad: Count
+
+
 @dataclass
 class Plateau(Schedule):
     """`Constant`, multiplied by ``factor`` after more than ``patience`` validations without improvement.
@@ -166,7 +179,8 @@ class Plateau(Schedule):
 
     def load_state_dict(self, state: JsonObject) -> None:
         """Load a state returned by `state_dict`."""
-        self.scale, self.best, self.bad = state["scale"], state["best"], state["bad"]
+        record = checked(state, PlateauState)
+        self.scale, self.best, self.bad = record.scale, record.best, record.bad
 
 
 # Configurations ---------------------------------------------------------------------------------------------

@@ -105,4 +105,4 @@ def fault_point(point: str) -> None:
 @functools.cache
 def _fault() -> tuple[str, int]:
     point, _, count = os.environ.get("HEEDFUL_FAULT", "").partition(":")
-    return point, int(count or 1)
+    return point, int(count) if count.isdecimal() else 1

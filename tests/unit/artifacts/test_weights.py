@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from torch import nn
 from toy_training import ToyModel, same
 
-from heedful.artifacts.weights import load_weights, named_tensors, save_weights
+from heedful.artifacts.weights import load_weights, named_tensors, save_tensors, save_weights
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 
 
@@ -141,3 +141,32 @@ def test_a_path_that_is_not_utf_8_is_written_and_read(tmp_path):
     (folder / "w").write_bytes((folder / "w").read_bytes()[:-1])
     with pytest.raises(DamagedError, match="w: cannot be read as safetensors: the file is incomplete; copy"):
         load_weights(folder / "w", other)
+
+
+@pytest.mark.parametrize(("value", "problem"), [(float("nan"), "NaN"), (float("inf"), "infinity")])
+def test_weights_that_are_no_numbers_are_refused_and_change_nothing(tmp_path, value, problem):
+    model, other = nn.Linear(2, 3), nn.Linear(2, 3)
+    before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+    with torch.no_grad():
+        model.bias[1] = value
+    save_weights(tmp_path / "w", model)
+    with pytest.raises(DamagedError, match=rf"w: damaged: bias contains {problem}; restore it"):
+        load_weights(tmp_path / "w", other)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in other.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_numbers_of_another_kind_are_refused(tmp_path, dtype):
+    tensors = {"weight": torch.zeros(3, 2), "bias": torch.zeros(3).to(dtype)}
+    save_tensors(tmp_path / "w", tensors, {})
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(RequestError, match=f"bias has type {name} in the file, float32 in the model"):
+        load_weights(tmp_path / "w", nn.Linear(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_numbers_of_another_precision_are_converted(tmp_path, dtype):
+    save_tensors(tmp_path / "w", {"weight": torch.ones(3, 2).to(dtype), "bias": torch.zeros(3)}, {})
+    model = nn.Linear(2, 3)
+    load_weights(tmp_path / "w", model)
+    assert torch.equal(model.weight, torch.ones(3, 2))

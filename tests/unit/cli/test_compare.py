@@ -6,7 +6,8 @@ from heedful.cli import main
 
 NAMES = [b"na\xffme", b"a\x01b", b"$a_$", b"$a$ and \\$b$"]
 RECIPE = "task: {kind: classification}\ntraining: {metric: loss, max_updates: 7}\n"
-EVENTS = '{"event": "validated", "update": 3, "elapsed": 2.0, "best": true, "metrics": {"loss": 1.5}}\n'
+VALIDATED = '"event": "validated", "update": 3, "elapsed": 2.0, "best": true, "metrics": {"loss": 1.5}'
+EVENTS = f'{{"version": 1, {VALIDATED}}}\n'
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The token store: the same rows back, and nothing half-written or damaged."""
 
+import hashlib
 import json
 import resource
 import signal
@@ -218,3 +219,20 @@ def test_rows_whose_image_is_missing_equal_no_others(tmp_path):
     for other, label in zip(others, "xy", strict=True):
         other.update({"image": LazyImage.of(tmp_path / "b.png"), "label": label})
     assert others[0].hexdigest() != others[1].hexdigest()
+
+
+def test_a_store_of_other_columns_or_ids_is_built_again(built):
+    """Its header and its ids may have been changed together with their hashes."""
+    assert as_lists(TokenStore.open(built, "k", {"source": 7, "target": 10})) == ROWS
+    for n_ids in ({"source": 10}, {"source": 10, "target": 10, "more": 5}, {"source": 6, "target": 10}):
+        assert TokenStore.open(built, "k", n_ids) is None
+
+
+def test_a_store_whose_rows_are_out_of_order_is_built_again(built):
+    offsets = np.array([0, 5, 3, 8], "<i8").tobytes()  # of the lengths 3, 0 and 5
+    (built / "0.offsets").write_bytes(offsets)
+    header = json.loads((built / "header.json").read_text())
+    header["columns"][0]["offsets_sha256"] = hashlib.sha256(offsets).hexdigest()
+    (built / "header.json").write_text(json.dumps(header))
+    assert TokenStore.open(built, "k") is not None
+    assert TokenStore.open(built, "k", {"source": 10, "target": 10}) is None

@@ -150,15 +150,6 @@ def test_a_wrong_value_is_told_with_its_key(ask, message):
     assert str(error.value) == f"folder/config.json: {message}"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_tensors_that_are_not_finite_are_remembered(tmp_path, value):
-    held = {"a": torch.ones(2), "b": torch.tensor([1.0, value]), "ids": torch.arange(3)}
-    write_checkpoint(tmp_path, {"model_type": "gpt2"}, held)
-    checkpoint = Checkpoint(tmp_path)
-    assert checkpoint.tensors().keys() == held.keys()
-    assert checkpoint.non_finite == ["b"]
-
-
 def test_a_configuration_that_nests_too_deep_is_told(folder):
     (folder / "config.json").write_text('{"a": ' * 200_000)
     with pytest.raises(DamagedError, match=r"config\.json: cannot be read as JSON"):

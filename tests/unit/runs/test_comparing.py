@@ -5,14 +5,21 @@ import json
 import pytest
 
 from heedful.artifacts.run_folder import write_card
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import RequestError
 from heedful.runs.comparing import ABSENT, Validation, compare, flattened
 
-STARTED = {"version": 1, "event": "started", "update": 0}
+STARTED = {
+    "version": 1, "event": "started", "update": 0,
+    "validated": 0, "max_updates": 70, "world": 1, "damaged": [],
+}  # fmt: skip
 
 
 def updated(update, elapsed):
-    return {"version": 1, "event": "updated", "update": update, "elapsed": elapsed}
+    numbers = {"loss": 1.0, "terms": {}, "rate": 1e-3, "norm": None, "seconds": 0.5}
+    return {
+        "version": 1, "event": "updated", "update": update,
+        "epoch": 0, "tokens": 7, **numbers, "elapsed": elapsed,
+    }  # fmt: skip
 
 
 def validated(update, elapsed, best, **metrics):
@@ -93,7 +100,7 @@ def test_a_run_without_metrics_has_the_facts_of_its_card(make):
     for path, facts in (
         (own, {"updates": 300, "seconds": 90.5}),
         (bare, {}),
-        (imported, {"imported": {"format": "gpt2"}}),
+        (imported, {"imported": {"format": "gpt2", "name": "small", "files": {}}}),
     ):
         (path / "metrics.jsonl").unlink()
         write_card(path / "run.json", {"version": 1, "task": "classification", **facts, "files": {}})
@@ -133,7 +140,13 @@ def test_equal_rows_are_the_same_validation_data_whatever_their_source(make):
     for folder, rows in zip(folders, ("1f", "1f", "2e"), strict=True):
         text = (folder / "recipe.yaml").read_text().replace("kind: tsv", "kind: memory")
         (folder / "recipe.yaml").write_text(text)
-        (folder / "data.json").write_text(json.dumps({"version": 1, "valid": {"sha256": rows}}))
+        empty = {"rows": 0, "kept": 0, "dropped": {}, "truncated": {}, "columns": {}}
+        report = {
+            "version": 1,
+            "train": {**empty, "sha256": "0" * 64},
+            "valid": {**empty, "sha256": rows * 32},
+        }
+        (folder / "data.json").write_text(json.dumps(report))
     same = compare(folders[:2])
     assert (same.notes, same.differences) == ([], {})
     (note,) = compare(folders[1:]).notes
@@ -180,9 +193,17 @@ def test_what_is_no_run_or_there_twice_or_damaged_is_refused(make, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="empty is not a run"):
         compare([run, tmp_path / "empty"])
-    (run / "metrics.jsonl").write_text("no json\n", encoding="utf-8")
-    with pytest.raises(DamagedError, match=r"metrics\.jsonl: damaged"):
-        compare([run, make("b")])
+
+
+def test_a_damaged_line_of_a_log_is_noted(make):
+    run, other = make("a"), make("b")
+    before = compare([run, other])
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write("no json\n")
+    after = compare([run, other])
+    assert after.runs == before.runs
+    (note,) = set(after.notes) - set(before.notes)
+    assert note.startswith(f"{run / 'metrics.jsonl'}:{len(EVENTS) + 1}: damaged: ")
 
 
 def test_maps_are_flattened_and_lists_are_values():

@@ -2,6 +2,7 @@ import errno
 import io
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -90,9 +91,33 @@ def test_what_comes_after_the_checkpoint_is_dropped_on_resume(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
 
 
-def test_read_metrics_skips_invalid_lines(tmp_path):
-    (tmp_path / "m").write_bytes(b'{"update": 1}\n\xff\n[1]\n{"update": 2}\n{"upd')
-    assert [line["update"] for line in read_metrics(tmp_path / "m")] == [1, 2]
+STOPPED = b'{"version": 1, "event": "stopped", "update": %d, "reason": "data", "elapsed": 1.0}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"\xff", "it is not UTF-8"),
+        (b"[1]", "expected an object with an event"),
+        (b"", "Expecting value"),
+        (b'{"event": "ended"}', "expected an object with an event"),
+        (STOPPED.strip() % 10**30, "at most 64 bits"),
+        (STOPPED.strip().replace(b"1.0", b"NaN") % 2, "elapsed|finite"),
+        (STOPPED.strip().replace(b'"data"', b"3") % 2, "reason: expected "),
+        (STOPPED.strip().replace(b"}", b', "x": 1}') % 2, "x: unknown key"),
+        (b"[" * 100_000, "too deeply"),
+    ],
+)
+def test_damaged_lines_are_left_out_with_a_note(tmp_path, line, problem):
+    path, notes = tmp_path / "m", []
+    path.write_bytes(STOPPED % 1 + line + b"\n" + STOPPED % 3 + b'{"upd')
+    assert [read["update"] for read in read_metrics(path, notes.append)] == [1, 3]
+    (note,) = notes
+    assert note.startswith(f"{path}:2: damaged: ")
+    assert re.search(problem, note)
+    JsonLines(path, log=notes.append)(Started(3))
+    assert notes == [note, note]
+    assert _lines(path) == [("stopped", 1), ("stopped", 3), ("started", 3)]
 
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_name():

@@ -40,7 +40,7 @@ def _content(folder):
 def test_round_trip(tmp_path):
     state = TrainingState(
         update=5,
-        cursor={"epoch": 2, "segments": [{"samples": 7}]},
+        cursor={"epoch": 2, "segments": [{"tokens_per_update": 64, "samples": 7}]},
         validated=4,
         best=[ScoredCheckpoint(4, 0.1 + 0.2), ScoredCheckpoint(2, 1e-300)],
         bad_validations=3,

@@ -3,14 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heedful.training.callbacks import (
-    ContentionNotice,
-    LossNotice,
-    Stopped,
-    Updated,
-    Validated,
-    seconds_waited,
-)
+from heedful.training.callbacks import Stopped, Updated, Validated
+from heedful.training.notices import ContentionNotice, LossNotice, seconds_waited
 
 UPDATED = Updated(1, 0, 1.0, {}, 1e-3, 1.0, 7, 1.0, 1.0)
 VALIDATED = Validated(1, {"loss": 1.0}, True, 1.0)

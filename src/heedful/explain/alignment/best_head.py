@@ -15,19 +15,37 @@ other heads implies good alignment.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
-from heedful.artifacts.run_folder import RunFolder, read_json, write_json
+from pydantic import PositiveInt
+
+from heedful.artifacts.run_folder import RunFolder, write_card
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment.error_rates import HeadErrorRate, most_accurate
-from heedful.explain.alignment.word_alignment import STEPS, HeadChoice
+from heedful.explain.alignment.word_alignment import DecoderStep, HeadChoice
 from heedful.explain.attention_sites import sites_of
+from heedful.records import RESTORE, Count, Digest, StampedRecord, read_record
 from heedful.runs.run import Run
 from heedful.tasks.model_input import TARGET
 
 FILE = "alignment.json"
-VERSION = 1
+VERSION = 2
+REMEDY = f"{RESTORE}, or delete it and evaluate the run on gold alignments again"
 MIN_PAIRS = 20
 """Minimum number of pairs with gold links to prefer another head to the supervised one."""
+
+
+class BestHeadRecord(StampedRecord):
+    """Content of ``alignment.json``, with layers and heads from 1; ``head`` is null for a mean of heads."""
+
+    sha256: Digest
+    version: Literal[2]
+    layer: PositiveInt
+    head: PositiveInt | None
+    step: DecoderStep
+    rate: float | None
+    pairs: Count
+    weights: Digest
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,7 @@ def store_best_head(run: Run, table: Sequence[HeadErrorRate], n_pairs: int) -> S
         "weights": weights,
     }
     try:
-        write_json(run.folder.path / FILE, content)
+        write_card(run.folder.path / FILE, content)
     except (OSError, HeedfulError):
         return None
     return ShownHead(choice, f"lowest error rate on {_format_pairs(n_pairs)}")
@@ -77,7 +95,7 @@ def _preferred_head(
     """Return the head that takes precedence over the new one, if any."""
     stored, supervised = None, _supervised_head(run)
     with suppress(DamagedError):  # it is overwritten
-        stored = _stored_head(run.folder, supervised)
+        stored = _stored_head(run, supervised)
     if stored is not None and stored[1] > n_pairs:
         choice, stored_pairs = stored
         return ShownHead(
@@ -106,16 +124,16 @@ def best_head(run: Run) -> HeadChoice | None:
     Raises:
         DamagedError: ``alignment.json`` is damaged.
     """
-    if not _n_source_layers(run):
+    if not _n_heads_by_layer(run):
         return None
     supervised = _supervised_head(run)
-    stored = _stored_head(run.folder, supervised)
+    stored = _stored_head(run, supervised)
     return supervised if stored is None else stored[0]
 
 
-def _n_source_layers(run: Run) -> int:
-    """Return the number of layers with attention from target to source."""
-    return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
+def _n_heads_by_layer(run: Run) -> list[int]:
+    """Return the number of heads of each layer with attention from target to source."""
+    return [site.n_heads for site in sites_of(run) if (site.kind, site.queries) == ("cross", TARGET)]
 
 
 def _supervised_head(run: Run) -> HeadChoice | None:
@@ -123,27 +141,26 @@ def _supervised_head(run: Run) -> HeadChoice | None:
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
-    return HeadChoice(guided.layer_index(_n_source_layers(run)), guided.head - 1, guided.step)
+    return HeadChoice(guided.layer_index(len(_n_heads_by_layer(run))), guided.head - 1, guided.step)
 
 
-def _stored_head(folder: RunFolder, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
+def _stored_head(run: Run, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
     """Return the head in ``alignment.json``, and the number of pairs with gold links it was selected on.
 
     Returns None if it belongs to other weights, or was selected on too few pairs.
     """
-    path = folder.path / FILE
+    path = run.folder.path / FILE
     if not path.is_file():
         return None
-    content = read_json(path)
-    try:
-        if content["weights"] != _weights_hash(folder):
-            return None
-        head = None if content["head"] is None else content["head"] - 1
-        step = STEPS[STEPS.index(content.get("step", "output"))]
-        choice, pairs = HeadChoice(content["layer"] - 1, head, step), int(content["pairs"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
-    return None if supervised not in (None, choice) and pairs < MIN_PAIRS else (choice, pairs)
+    record = read_record(path, BestHeadRecord, REMEDY)
+    if record.weights != _weights_hash(run.folder):
+        return None
+    n_heads = _n_heads_by_layer(run)
+    if record.layer > len(n_heads) or (record.head or 1) > n_heads[record.layer - 1]:
+        raise DamagedError(f"{path}: damaged: the model has no head {record.layer}.{record.head}; {REMEDY}")
+    head = None if record.head is None else record.head - 1
+    choice = HeadChoice(record.layer - 1, head, record.step)
+    return None if supervised not in (None, choice) and record.pairs < MIN_PAIRS else (choice, record.pairs)
 
 
 def _weights_hash(folder: RunFolder) -> str | None:

@@ -3,15 +3,19 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from heedful.data.images import MODES, LazyImage
 from heedful.data.levels import Extremes, Levels
-from heedful.errors import DataError
+from heedful.errors import DamagedError, DataError
+from heedful.records import RESTORE, Record, Text, read_record
 from heedful.typing import JsonObject
 
 LEVELS = 256
@@ -111,12 +115,6 @@ class ImageReader:
         """Return JSON values; without ``levels`` if there are none."""
         return {key: value for key, value in asdict(self).items() if key != "levels" or value is not None}
 
-    @classmethod
-    def from_dict(cls, entry: JsonObject) -> "ImageReader":
-        """Return the reader that `to_dict` describes."""
-        levels = Levels(*entry["levels"]) if "levels" in entry else None
-        return cls(**{**entry, "mean": tuple(entry["mean"]), "std": tuple(entry["std"]), "levels": levels})
-
     def __str__(self) -> str:
         """Describe for users what is done to images."""
         colours = "in grey" if self.channels == 1 else "in colours"
@@ -190,3 +188,36 @@ class _Survey:
                 "colours of 16 bits use a small part of their range, nearly black: save them with 8 bits"
             )
         return "; ".join(parts)
+
+
+class ReaderEntry(Record):
+    """The fields of an `ImageReader`."""
+
+    size: PositiveInt
+    channels: Literal[1, 3]
+    mean: list[float]
+    std: list[Annotated[float, Field(gt=0)]]
+    first: Text = ""
+    levels: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+
+
+class ReaderRecord(Record):
+    """Content of ``images.json``."""
+
+    version: Literal[1] = 1
+    reader: ReaderEntry
+
+
+def read_image_reader(path: Path) -> ImageReader:
+    """Read what `ImageReader.to_dict` returned from a file of a run.
+
+    Raises:
+        DamagedError: the file does not describe a reader.
+    """
+    entry = read_record(path, ReaderRecord).reader
+    if not len(entry.mean) == len(entry.std) == entry.channels:
+        raise DamagedError(
+            f"{path}: damaged: reader: expected mean and std of {entry.channels} channels; {RESTORE}"
+        )
+    levels = None if entry.levels is None else Levels(*entry.levels)
+    return ImageReader(entry.size, entry.channels, tuple(entry.mean), tuple(entry.std), entry.first, levels)

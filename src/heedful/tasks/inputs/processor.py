@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
-from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, write_json
+from heedful.artifacts.run_folder import RunFolder, read_labels, write_json
 from heedful.data.report import Encoded
 from heedful.data.sources import LocatedRow, Row
-from heedful.tasks.inputs.images import ImageReader
+from heedful.records import Record, read_record
+from heedful.tasks.inputs.images import ImageReader, read_image_reader
 from heedful.tasks.inputs.texts import encode_columns
 from heedful.text.tokenizer import Tokenizer
 
@@ -38,6 +40,14 @@ class Scale:
     def restored(self, standardised: Numbers) -> Numbers:
         """Return the numbers, given z."""
         return self.mean + self.deviation * standardised
+
+
+class ScaleRecord(Record):
+    """Content of ``scale.json``."""
+
+    version: Literal[1] = 1
+    mean: float
+    deviation: float = Field(gt=0)
 
 
 @dataclass(frozen=True)
@@ -123,9 +133,10 @@ def _loaded(name: str, path: Path) -> Part:
     if name == "labels":
         return read_labels(path)
     if name == "scale":
-        return Scale(*(read_entry(path, key, float) for key in ("mean", "deviation")))
+        record = read_record(path, ScaleRecord)
+        return Scale(record.mean, record.deviation)
     if name == "reader":
-        return ImageReader.from_dict(read_entry(path, "reader", dict))
+        return read_image_reader(path)
     return Tokenizer.load(path)
 
 

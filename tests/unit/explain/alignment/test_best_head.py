@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from heedful.artifacts.run_folder import write_card
 from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
 from heedful.explain.alignment.best_head import FILE, MIN_PAIRS, best_head, store_best_head
@@ -53,7 +54,7 @@ def test_what_was_kept_is_shown_and_told(own, published):
     run, given = own
     assert measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert json.loads((run.folder.path / FILE).read_text("utf-8")).keys() == {
-        "version", "layer", "head", "step", "rate", "pairs", "weights",
+        "version", "layer", "head", "step", "rate", "pairs", "weights", "sha256",
     }  # fmt: skip
     assert best_head(load(run.folder.path, device="cpu")) == HeadChoice(0, 2)
     seen = explain_input(run, given)
@@ -86,16 +87,37 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
         assert plain["alignment"] == " ".join(f"{i}-{j}" for i, j in sorted(found))
 
 
-def test_what_was_kept_before_there_were_steps_counts(own):
+def test_what_describes_no_head_of_the_model_is_damage(own):
     run, _ = own
     measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({key: value[key] for key in value if key != "step"}), "utf-8")
+    for change in (
+        {"step": "sideways"},
+        {"layer": 2},
+        {"layer": 0},
+        {"head": 99},
+        {"pairs": -1},
+        {"version": 1},
+    ):
+        write_card(path, {**value, **change})
+        with pytest.raises(
+            DamagedError, match=r"alignment\.json: damaged: .*; restore it from a copy, or delete it"
+        ):
+            best_head(run)
+
+
+def test_a_changed_digit_shows_no_other_head(own):
+    run, _ = own
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
+    path = run.folder.path / FILE
+    text = path.read_text("utf-8")
+    for key, number in (("head", 1), ("layer", 2), ("pairs", 101), ("rate", 0.15)):
+        path.write_text(json.dumps({**json.loads(text), key: number}), "utf-8")
+        with pytest.raises(DamagedError, match=r"alignment\.json: damaged: its content does not match"):
+            best_head(run)
+    path.write_text(text, "utf-8")
     assert best_head(run) == HeadChoice(0, 2)
-    path.write_text(json.dumps({**value, "step": "sideways"}), "utf-8")
-    with pytest.raises(DamagedError, match=r"alignment\.json: damaged"):
-        best_head(run)
 
 
 def test_it_may_be_the_mean_of_a_layer(own, published):
@@ -125,7 +147,7 @@ def test_with_other_weights_it_counts_no_more(own):
     measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**value, "weights": "0" * 64}), "utf-8")
+    write_card(path, {**value, "weights": "0" * 64})
     assert best_head(run) is None
     path.write_text(json.dumps({"version": 1}), "utf-8")
     with pytest.raises(DamagedError, match=r"alignment\.json: damaged"):
@@ -202,7 +224,7 @@ def test_once_it_gave_way_the_others_are_chosen_as_ever(guided):
 def test_what_too_few_pairs_chose_when_that_was_enough_counts_no_more(guided):
     measured(guided, MIN_PAIRS, {TAUGHT: 0.3, OTHER: 0.2})
     path = guided.folder.path / FILE
-    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "pairs": 1}), "utf-8")
+    write_card(path, {**json.loads(path.read_text("utf-8")), "pairs": 1})
     assert best_head(guided) == TAUGHT
 
 
@@ -212,7 +234,7 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
     def refuse(path, value):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("heedful.explain.alignment.best_head.write_json", refuse)
+    monkeypatch.setattr("heedful.explain.alignment.best_head.write_card", refuse)
     assert not measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert not (run.folder.path / FILE).exists()
     (run.folder.card).unlink()
