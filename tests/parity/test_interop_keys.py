@@ -65,8 +65,18 @@ VALUES = {
     "decoder_ffn_dim": 29, "d_model": 26, "hidden_size": 26, "num_attention_heads": 11,
     "encoder_attention_heads": 11, "decoder_attention_heads": 11, "chunk_size_feed_forward": 1,
     "is_encoder_decoder": None, "n_embd": 26, "n_head": 11, "n_positions": 24, "summary_type": "mean",
-    "summary_activation": "tanh", "image_size": 16, "patch_size": 6, "num_channels": 1, "pooler_act": "relu",
+    "summary_activation": "tanh",
+    "layer_norm_eps": 0.25, "layer_norm_epsilon": 0.25, "image_size": 16, "patch_size": 6,
+    "num_channels": 1, "pooler_act": "relu",
 }  # fmt: skip
+
+
+KEPT = {
+    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "layer_norm_epsilon",
+    "tie_word_embeddings", "activation_function", "n_positions", "qkv_bias", "layer_norm_eps", "image_size",
+    "pooler_act", "hidden_act",
+}  # fmt: skip
+"""Keys of the formats of which only some run without ``--full``."""
 
 
 def other(key, default):
@@ -86,7 +96,9 @@ def cases():
     for kind, (config_class, _) in CLASSES.items():
         for key in config_class.__dataclass_fields__:
             if key not in OWN and other(key, config_class(**SMALL[kind]).to_dict().get(key)) is not None:
-                yield pytest.param(kind, key, id=f"{kind}, {key}")
+                is_kept = kind in ("bert", "marian") or key in KEPT
+                marks = [pytest.mark.slow] if is_kept else [pytest.mark.full]
+                yield pytest.param(kind, key, id=f"{kind}, {key}", marks=marks)
 
 
 def saved(kind, key, folder):
