@@ -21,22 +21,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings, indented
 from heedful.interop.configuration import ALIKE, Key, read_activation, read_keys, require, write_keys
 from heedful.interop.format import ExportedModel, ImportedModel, recipe_of
-from heedful.interop.generation import (
-    GENERATION,
-    WrittenGeneration,
-    generation_settings,
-    read_generation,
-    write_generation,
-)
-from heedful.interop.heads import heedful_options
+from heedful.interop.generation import GENERATION
+from heedful.interop.marian_generation import read_decoding, write_decoding
 from heedful.interop.names import Numbering, Table, layers, pair, read_weights, rows, write_weights
 from heedful.interop.sentencepieces import (
     UNKNOWN,
@@ -55,7 +47,6 @@ from heedful.models.positions import SinusoidalConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.generation.text_generation import MAX_SOURCE
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -169,7 +160,7 @@ class Marian:
         else:
             processor, numberings = read_sentencepieces(checkpoint, sizes)
         model = _model(config, numberings, tensors, checkpoint)
-        decoding, notes = _decoding(checkpoint, numberings.target)
+        decoding, notes = read_decoding(checkpoint, numberings.target)
         if None in numberings.target.theirs:
             notes.append(
                 "special tokens that the source lacks have the mean of its rows, and are never generated"
@@ -208,7 +199,7 @@ class Marian:
         bad_words = [[i] for our in SPECIALS.never_generated if (i := theirs[our]) is not None]
         recipe: Any = run.recipe
         longest, decoding = recipe.max_source, recipe.decoding
-        generation, generation_notes = _written_generation(decoding, longest)
+        generation, generation_notes = write_decoding(decoding, longest)
         notes += generation_notes
         files[GENERATION] = indented({**specials, "bad_words_ids": bad_words, **generation})
         config_json = _config_json(config, numberings, specials)
@@ -270,56 +261,6 @@ def _write_tokenizers(run: Run, longest: int) -> tuple[dict[str, str | bytes], s
         "each side has its own tokenizer, with the same ids as heedful: load AutoTokenizer from the folders "
         f"{SOURCE} and {TARGET}"
     )
-
-
-def _decoding(checkpoint: Checkpoint, target: Numbering) -> tuple[JsonObject, list[str]]:
-    """Return the section ``decoding`` of the recipe, and notes about differences to transformers."""
-    settings = generation_settings(checkpoint)
-    never = [[target.theirs[our]] for our in SPECIALS.never_generated]
-    bad_words = settings.values.get("bad_words_ids")
-    if isinstance(bad_words, list) and all(word in never for word in bad_words):
-        settings.keys_read.add("bad_words_ids")
-    exported = heedful_options(checkpoint.config).get("decoding")
-    if exported is not None and (decoding_as_exported := _as_exported(checkpoint, exported)) is not None:
-        return decoding_as_exported, []
-    generation = read_generation(checkpoint)
-    decoding, notes = generation.decoding or {"kind": "greedy"}, generation.notes
-    n_tokens = generation.max_new_tokens
-    if n_tokens is None and generation.max_length is not None:
-        n_tokens = generation.max_length - 1  # the start token counts in transformers
-    if n_tokens is None:
-        notes.append(
-            "no maximum length is given: transformers then stops after 20 tokens, heedful as "
-            "decoding.max_length says"
-        )
-        return decoding, notes
-    return decoding | {"max_length": {"ratio": 0.0, "extra": n_tokens, "cap": n_tokens}}, notes
-
-
-def _as_exported(checkpoint: Checkpoint, exported: object) -> JsonObject | None:
-    """Return a decoding of heedful's that was exported; None if the folder was given another since.
-
-    Raises:
-        RequestError: it is not a decoding.
-    """
-    try:
-        decoding = TypeAdapter[Any](DecodingConfig).validate_python(exported)
-    except ValidationError:
-        raise checkpoint.config.error("task_specific_params", "heedful.decoding is not a decoding") from None
-    settings = generation_settings(checkpoint)
-    for key, value in _written_generation(decoding, MAX_SOURCE).content.items():
-        settings.keys_read.add(key)
-        if settings.values.get(key) != value:
-            return None
-    return JsonObject(decoding.model_dump(mode="json"))
-
-
-def _written_generation(decoding: Any, max_source: int) -> WrittenGeneration:
-    """Return the keys of generation_config.json for a decoding, with the maximum length."""
-    # The start token counts in transformers.
-    limit = {"max_length": decoding.max_length.of(max_source) + 1}
-    content, notes = write_generation(decoding)
-    return WrittenGeneration(limit | content, notes)
 
 
 def _recipe(
