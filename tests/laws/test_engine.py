@@ -30,6 +30,8 @@ from heedful.engine.native import library
 from heedful.engine.program import UnsupportedError, quantised
 from heedful.engine.running import ROWS, compile_model
 from heedful.errors import RequestError
+from heedful.interop.configuration import ACTIVATIONS as IMPORTED
+from heedful.models.transformer import build
 from heedful.nn.layout import Tokens
 from heedful.nn.residual import PreNorm
 from heedful.nn.taps import recording
@@ -42,7 +44,7 @@ UNFIT = {
     *("rms norm", "gated", "gated, no bias", "rotary", "rotary, concat", "rotary, in part", "alibi"),
     *("language model, rms norm", "language model, gated", "language model, rotary"),
     "language model, rotary in part",
-    *("language model, alibi", "language model, modern", "swish", "power norm, as released"),
+    *("language model, alibi", "language model, modern", "power norm, as released"),
     *("additive with bias", "another cross-attention, additive", "another decoder", "experts"),
 }
 FIT = [name for name, config in MODELS.items() if config["kind"] == "transformer" and name not in UNFIT]
@@ -75,6 +77,13 @@ def test_other_models_are_refused(name):
     """So every model either passes what follows or goes the plain way."""
     with pytest.raises(UnsupportedError, match="unsupported"):
         compile_model(model_of(name), "fp32")
+
+
+@pytest.mark.parametrize("activation", sorted({*IMPORTED.values()}))
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_every_activation_that_is_imported_is_supported(activation, precision):
+    model = build(configuration("transformer").changed(layer={"channels": {"activation": activation}}), 7, 7)
+    compile_model(model, precision)
 
 
 @every_fit

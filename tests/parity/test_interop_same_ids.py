@@ -145,7 +145,7 @@ def written(model, source, target):
         with torch.no_grad():
             ids = model.generate(
                 **source(text, return_tensors="pt"),
-                do_sample=False,
+                num_beams=1,
                 max_new_tokens=13,
                 forced_eos_token_id=None,
             )

@@ -153,7 +153,10 @@ def test_translations_are_the_same_in_both_directions(theirs, tmp_path):
     own = transformers.AutoTokenizer.from_pretrained(out)
     assert [written(again.eval(), own, text) for text in texts] == found
     state = again.state_dict()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    for name, tensor in model.state_dict().items():
+        # Tables of sines are longer: as many positions as heedful reads.
+        rows = slice(len(tensor)) if name.endswith("embed_positions.weight") else slice(None)
+        assert torch.equal(tensor, state[name][rows]), name
     for name in ("source.spm", "target.spm"):
         assert (out / name).read_bytes() == (folder / name).read_bytes()
     for path in folder.glob("*vocab.json"):

@@ -34,7 +34,7 @@ class UnavailableError(Exception):
 
 EMBED, LINEAR, NORM, AFFINE, STORE, ATTEND = range(6)
 FP32, BF16, INT8 = range(3)
-NO_ACTIVATION, RELU, GELU, GELU_TANH = range(4)
+NO_ACTIVATION, RELU, GELU, GELU_TANH, SILU = range(5)
 
 PANEL = 32
 """Number of outputs whose weights are packed together."""

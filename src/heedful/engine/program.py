@@ -286,6 +286,8 @@ def _activation(part: nn.Module) -> int:
         return native.RELU
     if type(part) is nn.GELU:
         return native.GELU if part.approximate == "none" else native.GELU_TANH
+    if type(part) is nn.SiLU:
+        return native.SILU
     raise unsupported("activation", part)
 
 

@@ -31,7 +31,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
+from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings
 from heedful.interop.configuration import ALIKE, Key, read_keys, require, stack_keys, write_keys
 from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
 from heedful.interop.heads import (
@@ -45,14 +45,19 @@ from heedful.interop.heads import (
     write_head,
 )
 from heedful.interop.names import Numbering, Pair, Table, layers, linear, pair, rows, write_weights
-from heedful.interop.tokenizer_files import unused_rows
+from heedful.interop.sentence_transformers import SENTENCE_SETTINGS, SentenceModel, read_sentence_model
+from heedful.interop.sentence_transformers import TASK as SENTENCES
+from heedful.interop.tokenizer_files import SETTINGS, length_notes, unused_rows
+from heedful.interop.unread import ANY, Harmless
 from heedful.interop.wordpiece import VOCAB_SIZE, read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.classification import ANSWER, TAG
 from heedful.runs.run import Run
 from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
+from heedful.tasks.inputs.texts import PAIR, TEXT
 from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
 MASKED = "masked-language-modelling"
@@ -64,9 +69,19 @@ KEYS = (
     Key("type_vocab_size", "segments", default=2),
 )
 
-_HARMLESS = HARMLESS | {
-    "pad_token_id", "bos_token_id", "eos_token_id", "directionality", "pooler_fc_size", "pooler_type",
-    "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+_HARMLESS: Mapping[str, Harmless] = {
+    CONFIG: dict.fromkeys(
+        (
+            "pad_token_id", "bos_token_id", "eos_token_id", "directionality", "pooler_fc_size", "pooler_type",
+            "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+        ),
+        ANY,
+    ),
+    SETTINGS: {
+        "clean_up_tokenization_spaces": ANY,  # of texts that are generated
+        **dict.fromkeys(("bos_token", "eos_token"), ANY),  # which BERT does not have
+    },
+    SENTENCE_SETTINGS: dict.fromkeys(("__version__", "prompts", "similarity_fn_name", "model_type"), ANY),
 }  # fmt: skip
 
 # Architectures whose inputs or outputs match no task of heedful.
@@ -144,6 +159,7 @@ class BERT:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "bert"
+    harmless: ClassVar[Mapping[str, Harmless]] = _HARMLESS
     loaders: ClassVar[dict[str, str]] = {
         MASKED: "transformers.AutoModelForMaskedLM",
         **{task: f"transformers.{head.architecture}" for task, head in HEADS.items()},
@@ -155,31 +171,38 @@ class BERT:
         if _BIAS in tensors:  # files of older versions have the shared bias once
             tensors.setdefault(f"{_OUTPUT}.bias", tensors[_BIAS])
         _check_settings(settings)
-        head = _task_head(settings, tensors)
-        heads = _heads(tensors, head)
+        sentences = read_sentence_model(checkpoint)
+        head = None if sentences else _task_head(settings, tensors)
+        heads = set[str]() if sentences else _heads(tensors, head)
         config, notes = _configuration(settings, heads)
         tokenizer, numbering = read_wordpiece(checkpoint)
         processor: TaskProcessor
-        if head is not None:
+        if sentences is not None:
+            notes += sentences.notes
+            config = config.changed(pooling=sentences.pooling, max_length=_longest(sentences, config))
+            tensors = _without_heads(tensors, config.max_length)
+            recipe, processor = _sentence_recipe(checkpoint, tokenizer, config)
+        elif head is not None:
             recipe, processor = read_head(head.task, "A BERT", checkpoint, tokenizer, config)
         else:
             task: JsonObject = {"kind": MASKED, "next_sentence": "next" in heads}
             data: JsonObject = {"kind": "text", "paths": "{}.txt"}
             recipe = recipe_of("A BERT", checkpoint, task, data, **model_sections(tokenizer, config))
             processor = TextProcessor(tokenizer)
-        if not recipe["task"].get("pairs", True):
+        if not recipe["task"].get("pairs", True) and sentences is None:
             notes.append(
                 "inputs are assumed to be single texts; if the model reads pairs, "
                 'add "finetuning_task": "mrpc" to its config.json'
             )
-        if head is None and "token" not in heads:
+        if sentences is None:
+            notes += length_notes(checkpoint, config.max_length)
+        if head is None and sentences is None and "token" not in heads:
             notes.append(
                 "the source has no head: the masked language model head is randomly initialised; use this "
                 "run to start others from (start.run), not for predictions"
             )
         vocab_size = settings.positive_int("vocab_size", VOCAB_SIZE)
         notes += unused_rows(numbering, vocab_size)
-        notes += settings.unread_notes(_HARMLESS)
         notes.append(
             "<s> and </s> have no embedding in the source: they get the mean embedding, never generated"
         )
@@ -217,6 +240,32 @@ class BERT:
         if f"{_OUTPUT}.bias" in weights:
             weights.setdefault(_BIAS, weights[f"{_OUTPUT}.bias"].clone())
         return ExportedModel(content, weights, files, notes)
+
+
+def _longest(sentences: SentenceModel, config: EncoderConfig) -> int:
+    """Return the maximum number of tokens of a text."""
+    return min(config.max_length, sentences.longest or config.max_length)
+
+
+def _sentence_recipe(
+    checkpoint: Checkpoint, tokenizer: Tokenizer, config: EncoderConfig
+) -> tuple[JsonObject, TaskProcessor]:
+    """Return the recipe and processor of a run whose model computes vectors of texts."""
+    columns = {TEXT: TEXT, PAIR: PAIR}
+    data: JsonObject = {"kind": "jsonl", "paths": "{}.jsonl", "columns": columns}
+    sections = model_sections(tokenizer, config)
+    recipe = recipe_of("A sentence model", checkpoint, {"kind": SENTENCES}, data, **sections)
+    return recipe, TextProcessor(tokenizer)
+
+
+def _without_heads(tensors: Mapping[str, Tensor], longest: int) -> dict[str, Tensor]:
+    """Return the tensors that a sentence model uses: no heads, and as many positions as it reads."""
+    unused = (f"{_PREFIX}pooler.", "pooler.", "cls.")
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(unused)}
+    return {
+        name: tensor[:longest] if name.endswith("position_embeddings.weight") else tensor
+        for name, tensor in kept.items()
+    }
 
 
 def _modern_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -20,10 +20,12 @@ from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
     SETTINGS,
     TOKENIZER,
+    added_tokens,
     all_ids,
+    check_added,
     check_ids,
     read_library,
-    spelling,
+    special_token,
     strip_prefix_decoders,
 )
 from heedful.text.configuration import ByteBpeConfig, ByteSplit, TokenizerConfig
@@ -43,7 +45,14 @@ SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
 _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
 
 # Special tokens besides the end token for which heedful has an id.
-_ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
+_ROLES = {
+    "pad": SPECIALS.pad,
+    "bos": SPECIALS.start,
+    "unk": SPECIALS.unknown,
+    "cls": SPECIALS.classify,
+    "sep": SPECIALS.separate,
+    "mask": SPECIALS.mask,
+}
 
 # Options that heedful's model does not support, with their allowed values.
 _REQUIRED: dict[str, tuple[object, ...]] = {
@@ -89,6 +98,10 @@ def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple
         RequestError: if heedful does not support the tokenizer, or it does not match the weights.
         DamagedError: if a file is damaged.
     """
+    for key in () if whole_texts and checkpoint.has(TOKENIZER) else ("add_bos_token", "add_eos_token"):
+        checkpoint.settings(SETTINGS).refuse(
+            key, "heedful adds no token to a text; set it to false if the model was trained without"
+        )
     checkpoint.settings(SETTINGS).refuse(
         "add_prefix_space",
         "heedful adds no space before a text; set it to false if the model was trained without, here and in "
@@ -100,6 +113,7 @@ def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple
             f"{files.path}: post_processor: {files.post_processor!r} adds tokens to every text; "
             "heedful adds none"
         )
+    check_added(checkpoint, files.path, files.ids)
     check_ids(files.path, files.ids, checkpoint.config, VOCAB_SIZE)
     names = sorted(files.ids, key=files.ids.__getitem__)
     specials = _specials(files, names, checkpoint)
@@ -171,7 +185,8 @@ def _from_parts(checkpoint: Checkpoint) -> _TokenizerFiles:
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
         raise DamagedError(f"{path}: all values must be integer ids")
-    return _TokenizerFiles(path, ids, _merges(checkpoint), frozenset(), "gpt2")
+    added = added_tokens(checkpoint)
+    return _TokenizerFiles(path, {**added, **ids}, _merges(checkpoint), frozenset(added), "gpt2")
 
 
 def _merges(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -202,11 +217,13 @@ def _specials(files: _TokenizerFiles, names: list[str], checkpoint: Checkpoint) 
     if names[end] in text_pieces:
         raise config.error("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
     ids_by_special = {SPECIALS.end: end}
+    special_token(checkpoint, "eos_token")
     for role, ours in _ROLES.items():
-        name = spelling(checkpoint.settings(SETTINGS).values.get(f"{role}_token"))
-        their = configured_id(f"{role}_token_id", name)
-        if their is not None and names[their] in files.added and their not in ids_by_special.values():
-            ids_by_special[ours] = their
+        spelled = files.ids.get(special_token(checkpoint, f"{role}_token") or "")
+        # The configuration may have the default, which is the end token, for a start token of its own.
+        for their in (configured_id(f"{role}_token_id", None), spelled):
+            if their is not None and names[their] in files.added and their not in ids_by_special.values():
+                ids_by_special.setdefault(ours, their)
     return ids_by_special
 
 

@@ -16,7 +16,7 @@ from heedful.files import parse_json, replacing, sha256, write_text
 from heedful.typing import JsonMapping, JsonObject
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"
+INDEX, ADAPTER = f"{WEIGHTS}.index.json", "adapter_config.json"
 PICKLES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
@@ -49,6 +49,12 @@ class Checkpoint:
             raise RequestError(
                 f"{path}: no such folder; expected a local folder with {CONFIG} and {WEIGHTS}, as written by "
                 "`save_pretrained` of transformers"
+            )
+        if (path / ADAPTER).is_file():
+            raise RequestError(
+                f"{path / ADAPTER}: an adapter changes what the model computes, and is not read. Load the "
+                "model with peft, call `merge_and_unload()` and `save_pretrained(folder)`, and import that "
+                "folder"
             )
         if not (path / CONFIG).is_file():
             raise RequestError(f"{path}: expected a model of transformers, but the folder has no {CONFIG}")
@@ -90,14 +96,29 @@ class Checkpoint:
             RequestError: the file does not exist.
             DamagedError: it does not contain a JSON object.
         """
+        content = self._parsed(name)
+        if not isinstance(content, dict):
+            raise DamagedError(f"{self.path / name}: expected a JSON object")
+        return content
+
+    def json_list(self, name: str) -> list[Any]:
+        """Load a JSON file that contains a list.
+
+        Raises:
+            RequestError: the file does not exist.
+            DamagedError: it does not contain a JSON list.
+        """
+        content = self._parsed(name)
+        if not isinstance(content, list):
+            raise DamagedError(f"{self.path / name}: expected a JSON list")
+        return content
+
+    def _parsed(self, name: str) -> object:
         path = self.file(name)
         try:
-            content = parse_json(path.read_text(encoding="utf-8"))
+            return parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DamagedError(f"{path}: cannot be read as JSON: {error}") from None
-        if not isinstance(content, dict):
-            raise DamagedError(f"{path}: expected a JSON object")
-        return content
 
     def settings(self, name: str) -> "Settings":
         """Return the settings in a JSON file, the same object in every call; empty if there is no file."""
@@ -105,6 +126,11 @@ class Checkpoint:
             values = self.json(name) if self.has(name) else {}
             self._settings[name] = Settings(values, str(self.path / name))
         return self._settings[name]
+
+    @property
+    def all_settings(self) -> Mapping[str, "Settings"]:
+        """The settings that were read so far, by file name."""
+        return self._settings
 
     @property
     def config(self) -> "Settings":
@@ -169,7 +195,7 @@ class Checkpoint:
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every file that was read, by file name."""
-        return {path.name: sha256(path) for path in self.files_read}
+        return {path.relative_to(self.path).as_posix(): sha256(path) for path in self.files_read}
 
 
 class Settings:
@@ -264,11 +290,6 @@ class Settings:
         """Return an error about a key."""
         return RequestError(f"{self.source}: {key}: {reason}")
 
-    def unread_notes(self, harmless: frozenset[str]) -> list[str]:
-        """Return a note about the keys that were not read and are not in `harmless`, if there are any."""
-        keys = sorted(key for key in self.values if key not in self.keys_read and key not in harmless)
-        return [f"{self.source}: unknown keys, ignored: {', '.join(keys)}"] if keys else []
-
 
 _KINDS: dict[type, str] = {
     bool: "a boolean",
@@ -278,26 +299,6 @@ _KINDS: dict[type, str] = {
     list: "a list",
     dict: "an object",
 }
-
-HARMLESS = frozenset(
-    {
-        "_name_or_path", "architectures", "model_type", "torch_dtype", "dtype", "transformers_version",
-        "use_cache", "task_specific_params", "initializer_range", "init_std", "output_attentions",
-        "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate", "torchscript",
-        "use_bfloat16", "gradient_checkpointing", "id2label", "label2id", "num_labels", "problem_type",
-        "is_encoder_decoder", "is_decoder", "_num_labels", "finetuning_task", "attn_implementation",
-        "_attn_implementation", "_attn_implementation_autoset", "tokenizer_class", "prefix",
-        "chunk_size_feed_forward", "pruned_heads",
-        # Generation defaults of transformers; heedful sets them in the recipe.
-        "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-        "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
-        "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
-        "num_return_sequences", "remove_invalid_values", "exponential_decay_length_penalty",
-        "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id",
-        "sep_token_id",
-    }
-)  # fmt: skip
-"""Keys that do not affect what a model computes from token ids."""
 
 
 def write_checkpoint(folder: Path, config: JsonMapping, tensors: Mapping[str, Tensor]) -> None:

@@ -9,7 +9,7 @@ from heedful.errors import RequestError
 from heedful.interop.checkpoint import Settings
 from heedful.models.mixers import AttentionConfig
 from heedful.models.stacks import StackConfig
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 ACTIVATIONS = {
     "swish": "silu",
@@ -102,6 +102,25 @@ def write_keys(config: Config, keys: Sequence[Key]) -> JsonObject:
     return values | {key.theirs: _WRITTEN[values[key.theirs]] for key in keys if key.read is read_activation}
 
 
+def label_names(settings: Settings) -> JsonMapping:
+    """Return ``id2label``, or as many numbered labels as ``num_labels`` says; by default two.
+
+    Raises:
+        RequestError: both are given and differ.
+    """
+    n_labels = next(
+        (settings.positive_int(key) for key in ("num_labels", "_num_labels") if key in settings.values), None
+    )
+    id2label: JsonMapping | None = settings.get("id2label", dict)
+    if id2label is None:
+        return {str(index): f"LABEL_{index}" for index in range(2 if n_labels is None else n_labels)}
+    if n_labels not in (None, len(id2label)):
+        raise settings.error(
+            "num_labels", f"{n_labels}, but id2label has {len(id2label)} entries; remove num_labels"
+        )
+    return id2label
+
+
 def read_labels(settings: Settings) -> tuple[str, ...]:
     """Read the labels in the order of their indices; like transformers, default to two labels.
 
@@ -111,7 +130,7 @@ def read_labels(settings: Settings) -> tuple[str, ...]:
     kind = settings.get("problem_type", str)
     if kind in ("regression", "multi_label_classification"):
         raise settings.error("problem_type", f"{kind!r}: not supported, only single-label classification is")
-    id2label = settings.get("id2label", dict, {"0": "LABEL_0", "1": "LABEL_1"})
+    id2label = label_names(settings)
     labels = [id2label.get(str(index)) for index in range(len(id2label))]
     if not all(isinstance(label, str) for label in labels) or len({*labels}) < max(2, len(labels)):
         raise settings.error(

@@ -16,6 +16,7 @@ from heedful.interop.checkpoint import CONFIG, Checkpoint, write_checkpoint
 from heedful.interop.format import Format
 from heedful.interop.gpt2 import GPT2
 from heedful.interop.marian import Marian
+from heedful.interop.unread import unread_notes
 from heedful.interop.vit import ViT
 from heedful.memory import memory_errors_as
 from heedful.recipes.trees import Mark, Tree
@@ -107,7 +108,7 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
     recipe = recipe_from(Tree.of(imported.recipe, Mark(str(source))))
     n_parameters = sum(parameter.numel() for parameter in imported.model.parameters())
     log(f"{source}: {model_format.name}, {n_parameters:,} parameters, {_sizes(imported.processor)}")
-    for note in imported.notes:
+    for note in [*imported.notes, *unread_notes(checkpoint, model_format.harmless)]:
         log(f"note: {note}")
     card = {"format": model_format.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.names import Table, read_weights
+from heedful.interop.unread import Harmless
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
@@ -59,6 +60,9 @@ class Format(Protocol):
 
     loaders: ClassVar[Mapping[str, str]]
     """Class that loads an exported folder, by task of the run; other tasks are not supported."""
+
+    harmless: ClassVar[Mapping[str, Harmless]]
+    """Keys that change nothing and are not read, by file (`heedful.interop.unread`)."""
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """Read a model folder.

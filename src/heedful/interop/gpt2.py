@@ -24,14 +24,14 @@ token must not occur in texts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from heedful.errors import RequestError
 from heedful.interop.byte_bpe import VOCAB_SIZE, read_byte_bpe, write_byte_bpe
-from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
+from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings, indented
 from heedful.interop.configuration import (
     ALIKE,
     Key,
@@ -42,6 +42,7 @@ from heedful.interop.configuration import (
     write_keys,
 )
 from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
+from heedful.interop.generation import GENERATION, read_generation, write_generation
 from heedful.interop.heads import (
     NUMBERS,
     Head,
@@ -62,7 +63,8 @@ from heedful.interop.names import (
     rows,
     write_weights,
 )
-from heedful.interop.tokenizer_files import TOKENIZER, settings_file, unused_rows
+from heedful.interop.tokenizer_files import TOKENIZER, length_notes, settings_file, unused_rows
+from heedful.interop.unread import ANY, Harmless
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.runs.run import Run
@@ -93,11 +95,16 @@ KEYS = (
     Key("tie_word_embeddings", "tie", lambda settings, key, default: settings.get(key, bool, default), True),
 )
 
-_HARMLESS = HARMLESS | {
-    "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
-    "summary_first_dropout",
-    "reorder_and_upcast_attn",  # only affects the precision of half-precision models
-    "unk_token_id",
+_HARMLESS: Mapping[str, Harmless] = {
+    CONFIG: dict.fromkeys(
+        (
+            "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+            "summary_first_dropout",  # of the head of GPT2DoubleHeadsModel
+            "reorder_and_upcast_attn",  # only affects the precision of half-precision models
+            "unk_token_id",
+        ),
+        ANY,
+    )
 }  # fmt: skip
 
 # How an imported language model is trained further, and what it generates by default.
@@ -153,6 +160,7 @@ class GPT2:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "gpt2"
+    harmless: ClassVar[Mapping[str, Harmless]] = _HARMLESS
     loaders: ClassVar[dict[str, str]] = {
         "language-modelling": "transformers.AutoModelForCausalLM",
         **{task: f"transformers.{head.architecture}" for task, head in HEADS.items()},
@@ -166,12 +174,14 @@ class GPT2:
         tokenizer, numbering, framed = read_byte_bpe(checkpoint, whole_texts=head is not None)
         processor: TaskProcessor
         if head is None:
+            sections, generation_notes = _generation(checkpoint, config)
+            notes += generation_notes
             recipe = recipe_of(
                 "A GPT-2",
                 checkpoint,
                 {"kind": "language-modelling"},
                 {"kind": "text", "paths": "{}.txt"},
-                _TRAINING,
+                _TRAINING | sections,
                 **model_sections(tokenizer, config),
             )
             processor = TextProcessor(tokenizer)
@@ -188,8 +198,7 @@ class GPT2:
                 tensors, 1 if head.task == NUMBERS else processor.sizes[-1], str(checkpoint.weights)
             )
         vocab_size = settings.positive_int("vocab_size", VOCAB_SIZE)
-        notes += unused_rows(numbering, vocab_size)
-        notes += settings.unread_notes(_HARMLESS)
+        notes += unused_rows(numbering, vocab_size) + length_notes(checkpoint, config.context)
         missing = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(
             f"{', '.join(missing)} have no row in the source: they get the mean row and are never generated"
@@ -233,7 +242,16 @@ class GPT2:
             config_json |= {"architectures": [_CLASS], "pad_token_id": numbering.theirs[SPECIALS.pad]}
             if without_bias(tensors):
                 notes.append("the head's bias was added to the bias of the last norm: GPT-2's head has none")
-        files = {TOKENIZER: content, **settings_file(config.context, special_tokens)}
+        options: JsonObject = {}
+        files: dict[str, str | bytes] = {TOKENIZER: content}
+        if head is None:
+            generation, generation_notes = _written_generation(run, end)
+            files[GENERATION] = indented(generation)
+            notes += generation_notes
+            # Batches of prompts are padded with the end token, before the text that is continued.
+            special_tokens["pad_token"] = special_tokens["eos_token"]
+            options = {"padding_side": "left"}
+        files |= settings_file(config.context, special_tokens, **options)
         return ExportedModel(config_json, tensors, files, notes)
 
 
@@ -281,6 +299,43 @@ def _check_supported(config: LanguageModelConfig) -> None:
         raise RequestError(
             f"model.layer.mixer.score.kind={score}: not supported by GPT-2, which has dot-product scores"
         )
+
+
+# Generation ----------------------------------------------------------------------------------------------
+
+
+def _generation(checkpoint: Checkpoint, config: LanguageModelConfig) -> tuple[JsonObject, list[str]]:
+    """Return the sections ``decoding`` and ``completion`` of a recipe as far as the folder gives them."""
+    generation = read_generation(checkpoint)
+    notes, sections = generation.notes, JsonObject()
+    if generation.decoding is not None:
+        sections["decoding"] = generation.decoding
+    if generation.max_new_tokens is not None:
+        sections["completion"] = {"max_new_tokens": generation.max_new_tokens}
+    elif generation.max_length is not None:
+        notes.append(
+            f"max_length={generation.max_length} is not read: it counts the tokens of the prompt too; "
+            "heedful's limit is completion.max_new_tokens"
+        )
+    return sections, notes
+
+
+def _written_generation(run: Run, end: int | None) -> tuple[JsonObject, list[str]]:
+    """Return the content of generation_config.json, and notes about differences."""
+    recipe: Any = run.recipe
+    content, notes = write_generation(recipe.decoding)
+    asked, most = recipe.completion.max_new_tokens, max(1, recipe.model.context // 2)
+    if asked > most:
+        notes.append(
+            f"completion.max_new_tokens={asked}: exported as {most}, half of the context, beyond which "
+            "transformers cannot continue a text"
+        )
+    if recipe.completion.stop:
+        notes.append(
+            "completion.stop: not exported; give stop_strings and tokenizer to generate() of transformers"
+        )
+    specials = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+    return {**specials, "max_new_tokens": min(asked, most), **content}, notes
 
 
 # Task heads ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 from heedful.config import Config
 from heedful.interop.checkpoint import Checkpoint, Settings
-from heedful.interop.configuration import read_labels, write_labels
+from heedful.interop.configuration import label_names, read_labels, write_labels
 from heedful.interop.format import recipe_of
 from heedful.interop.names import Pair, affine, linear, pair
 from heedful.objectives.classification import ANSWER
@@ -88,9 +88,14 @@ def sequence_heads(architecture: str, theirs: str) -> dict[str, Head]:
 
 def task_of_sequence(settings: Settings) -> str:
     """Return the task of a head on whole sequences: classification or regression."""
-    labels: JsonMapping = settings.get("id2label", dict, {})
-    is_number = settings.get("problem_type", str) == "regression" or len(labels) == 1
+    is_number = settings.get("problem_type", str) == "regression" or len(label_names(settings)) == 1
     return NUMBERS if is_number else CLASSES
+
+
+def heedful_options(settings: Settings) -> JsonMapping:
+    """Return what an export of heedful adds to config.json, since transformers has no keys for it."""
+    options = settings.get("task_specific_params", dict, {}).get("heedful", {})
+    return options if isinstance(options, dict) else {}
 
 
 def read_head(
@@ -102,9 +107,7 @@ def read_head(
         RequestError: a setting is not supported.
     """
     settings = checkpoint.config
-    # What `write_head` adds, since transformers has no keys for it.
-    heedful_options = settings.get("task_specific_params", dict, {}).get("heedful", {})
-    heedful_options = heedful_options if isinstance(heedful_options, dict) else {}
+    exported = heedful_options(settings)
     options: JsonObject = {"kind": task}
     sections: JsonObject = {}
     columns: tuple[str, ...]
@@ -112,14 +115,12 @@ def read_head(
     if task == TAGGING:
         processor, columns = LabelProcessor(tokenizer, read_labels(settings)), (WORDS, TAGS)
     elif task == ANSWERING:
-        options["unanswerable"] = bool(heedful_options.get("unanswerable"))
+        options["unanswerable"] = bool(exported.get("unanswerable"))
         longest = settings.positive_int("max_position_embeddings", 512) // 3
         sections = {"windows": {"longest_question": max(1, min(WindowsConfig().longest_question, longest))}}
         processor, columns = TextProcessor(tokenizer), (QUESTION, PASSAGE, ANSWER)
     else:
-        pairs = (
-            bool(heedful_options.get("pairs")) or settings.get("finetuning_task", str, "").lower() in _PAIRS
-        )
+        pairs = bool(exported.get("pairs")) or settings.get("finetuning_task", str, "").lower() in _PAIRS
         options["pairs"] = pairs
         columns = (*text_columns(pairs), LABEL)
         if task == NUMBERS:

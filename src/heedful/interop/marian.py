@@ -18,15 +18,17 @@ runs trained by heedful; `load_weights` reads the weights of any folder.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings, indented
+from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings, indented
 from heedful.interop.configuration import ALIKE, Key, read_activation, read_keys, require, write_keys
 from heedful.interop.format import ExportedModel, ImportedModel, recipe_of
+from heedful.interop.generation import GENERATION
+from heedful.interop.marian_generation import read_decoding, write_decoding
 from heedful.interop.names import Numbering, Table, layers, pair, read_weights, rows, write_weights
 from heedful.interop.sentencepieces import (
     UNKNOWN,
@@ -37,7 +39,8 @@ from heedful.interop.sentencepieces import (
     read_sentencepieces,
     write_sentencepieces,
 )
-from heedful.interop.tokenizer_files import write_same_ids
+from heedful.interop.tokenizer_files import SETTINGS, write_same_ids
+from heedful.interop.unread import ANY, Harmless
 from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.positions import SinusoidalConfig
@@ -50,7 +53,6 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
 _PREFIX, _HEAD, _BIAS = "model.", "lm_head.weight", "final_logits_bias"
-GENERATION = "generation_config.json"
 _TOKENIZERS = [f"{side}.tokenizer.json" for side in COLUMNS]
 
 KEYS = (
@@ -66,10 +68,20 @@ KEYS = (
     Key("max_position_embeddings", "max_length", default=1024),
 )
 
-_HARMLESS = HARMLESS | {
-    "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout", "num_hidden_layers",
-    "extra_pos_embeddings", "add_bias_logits",
-    "force_bos_token_to_be_generated", "bos_token_id",
+_HARMLESS: Mapping[str, Harmless] = {
+    CONFIG: {
+        # Of training, or of heads that Marian does not have; a translator has no labels.
+        **dict.fromkeys(
+            (
+                "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout",
+                "num_hidden_layers", "extra_pos_embeddings", "bos_token_id",
+            ),
+            ANY,
+        ),
+        "force_bos_token_to_be_generated": (False,),
+        "add_bias_logits": (False,),
+    },
+    SETTINGS: {"separate_vocabs": ANY},
 }  # fmt: skip
 
 _ENCODER_LAYER = {
@@ -136,6 +148,7 @@ class Marian:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "marian"
+    harmless: ClassVar[Mapping[str, Harmless]] = _HARMLESS
     loaders: ClassVar[dict[str, str]] = {"translation": "transformers.MarianMTModel"}
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
@@ -147,12 +160,12 @@ class Marian:
         else:
             processor, numberings = read_sentencepieces(checkpoint, sizes)
         model = _model(config, numberings, tensors, checkpoint)
-        notes = settings.unread_notes(_HARMLESS)
+        decoding, notes = read_decoding(checkpoint, numberings.target)
         if None in numberings.target.theirs:
             notes.append(
                 "special tokens that the source lacks have the mean of its rows, and are never generated"
             )
-        return ImportedModel(_recipe(checkpoint, config, processor), processor, model, notes)
+        return ImportedModel(_recipe(checkpoint, config, processor, decoding), processor, model, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return a MarianMTModel with its own tokenizers, or with heedful's."""
@@ -184,8 +197,16 @@ class Marian:
             "pad_token_id": pad,
         }
         bad_words = [[i] for our in SPECIALS.never_generated if (i := theirs[our]) is not None]
-        files[GENERATION] = indented({**specials, "bad_words_ids": bad_words, "num_beams": 1})
-        return ExportedModel(_config_json(config, numberings, specials), tensors, files, notes)
+        recipe: Any = run.recipe
+        longest, decoding = recipe.max_source, recipe.decoding
+        generation, generation_notes = write_decoding(decoding, longest)
+        notes += generation_notes
+        files[GENERATION] = indented({**specials, "bad_words_ids": bad_words, **generation})
+        config_json = _config_json(config, numberings, specials)
+        # heedful computes positions as they are needed, transformers this many; a source has an end token.
+        config_json["max_position_embeddings"] = max(config.max_length, longest + 1, generation["max_length"])
+        config_json["task_specific_params"] = {"heedful": {"decoding": decoding.model_dump(mode="json")}}
+        return ExportedModel(config_json, tensors, files, notes)
 
 
 def _model(
@@ -242,7 +263,9 @@ def _write_tokenizers(run: Run, longest: int) -> tuple[dict[str, str | bytes], s
     )
 
 
-def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokenizers) -> JsonObject:
+def _recipe(
+    checkpoint: Checkpoint, config: TransformerConfig, processor: Tokenizers, decoding: JsonObject
+) -> JsonObject:
     sides = {side: getattr(processor, side) for side in COLUMNS}
     data = {"kind": "files", "columns": {side: f"{{}}.{side}" for side in COLUMNS}}
     tokenizer = {
@@ -261,6 +284,7 @@ def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokeni
         {"training": {"max_updates": 1000}},
         tokenizer=tokenizer,
         model=config.model_dump(mode="json"),
+        decoding=decoding,
     )
 
 
@@ -348,7 +372,7 @@ def _config_json(config: TransformerConfig, numberings: Numberings, specials: Js
         "tie_word_embeddings": config.tie != "none",
         **specials,
         "bos_token_id": None,
-        "forced_eos_token_id": specials["eos_token_id"],
+        "forced_eos_token_id": None,
         "dtype": "float32",
     }
 

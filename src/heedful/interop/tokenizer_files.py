@@ -42,6 +42,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+SPECIAL_TOKENS, ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
 
 # A sigma is final after a cased letter and not before one (Unicode 3.13, Final_Sigma). Python's lower()
 # implements this rule; the library's, which handles single letters, does not.
@@ -100,6 +101,70 @@ def spelling(value: object) -> str | None:
     """Return the spelling of a special token, given in tokenizer_config.json as string or object."""
     value = value.get("content") if isinstance(value, dict) else value
     return value if isinstance(value, str) else None
+
+
+def special_token(checkpoint: Checkpoint, key: str) -> str | None:
+    """Return the spelling of a special token (``eos_token``) in either file; None: neither has it.
+
+    Raises:
+        RequestError: the files differ.
+    """
+    spellings = {}
+    for name in (SETTINGS, SPECIAL_TOKENS):
+        settings = checkpoint.settings(name)
+        settings.keys_read.add(key)
+        if (token := spelling(settings.values.get(key))) is not None:
+            spellings[name] = token
+    if len({*spellings.values()}) > 1:
+        raise checkpoint.settings(SPECIAL_TOKENS).error(
+            key, f"{spellings[SPECIAL_TOKENS]!r}, but {SETTINGS} has {spellings[SETTINGS]!r}; set both to "
+            "the token that the model was trained with"
+        )  # fmt: skip
+    return next(iter(spellings.values()), None)
+
+
+def added_tokens(checkpoint: Checkpoint) -> dict[str, int]:
+    """Return the ids of the tokens that a folder adds to a vocabulary, by spelling.
+
+    Raises:
+        RequestError: an id is not a number.
+    """
+    settings, added = checkpoint.settings(SETTINGS), checkpoint.settings(ADDED_TOKENS)
+    added.keys_read.update(added.values)
+    tokens = {name: added.get(name, int) for name in added.values}
+    for number, token in settings.get("added_tokens_decoder", dict, {}).items():
+        name = spelling(token)
+        if name is None or not str(number).isdecimal():
+            raise settings.error("added_tokens_decoder", f"expected tokens by their ids, got {number!r}")
+        tokens[name] = int(number)
+    return tokens
+
+
+def check_added(checkpoint: Checkpoint, path: Path, ids: Mapping[str, int]) -> None:
+    """Check that the tokens which a folder adds are in the vocabulary that was read.
+
+    Raises:
+        RequestError: a token is missing or has another id.
+    """
+    for name, number in added_tokens(checkpoint).items():
+        if ids.get(name) != number:
+            raise RequestError(
+                f"{checkpoint.path / SETTINGS}: the added token {name!r} has the id {number}, but in "
+                f"{path.name} {f'{ids[name]}' if name in ids else 'it is missing'}; save the tokenizer again "
+                "with `save_pretrained`"
+            )
+
+
+def length_notes(checkpoint: Checkpoint, longest: int) -> list[str]:
+    """Return a note if transformers truncates texts earlier than heedful when asked to truncate."""
+    settings = checkpoint.settings(SETTINGS)
+    limit = settings.get("model_max_length", (int, float), longest)
+    if limit >= longest:
+        return []
+    return [
+        f"{settings.source}: model_max_length={limit} is not read: heedful reads {longest} tokens, as "
+        "transformers does unless it is asked to truncate"
+    ]
 
 
 def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int) -> None:

@@ -19,12 +19,12 @@ pooler is dropped.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from heedful.data.images import IMAGE
 from heedful.errors import RequestError
-from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
+from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings
 from heedful.interop.configuration import (
     ALIKE,
     Key,
@@ -37,6 +37,7 @@ from heedful.interop.configuration import (
 )
 from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
 from heedful.interop.names import Table, layers, linear, pair, reshaped, write_weights
+from heedful.interop.unread import ANY, Harmless
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
@@ -48,7 +49,16 @@ from heedful.typing import JsonObject
 TASK, READER = "image-classification", "preprocessor_config.json"
 _PREFIX, _POOLER = "vit.", r"vit\.pooler\..*"
 
-_HARMLESS = HARMLESS | {"encoder_stride", "pooler_output_size", "pooler_act"}
+_HARMLESS: Mapping[str, Harmless] = {
+    CONFIG: dict.fromkeys(("encoder_stride", "pooler_output_size", "pooler_act"), ANY),
+    READER: dict.fromkeys(
+        (
+            "image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb",
+            "data_format", "return_tensors", "device", "default_to_square",
+        ),
+        ANY,
+    ),
+}  # fmt: skip
 
 # Number of Pillow's resampling filter.
 _BILINEAR = 2
@@ -111,6 +121,7 @@ class ViT:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "vit"
+    harmless: ClassVar[Mapping[str, Harmless]] = _HARMLESS
     loaders: ClassVar[dict[str, str]] = {TASK: "transformers.AutoModelForImageClassification"}
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
@@ -126,7 +137,6 @@ class ViT:
             )
         if any(name.startswith((f"{_PREFIX}pooler.", "pooler.")) for name in tensors):
             notes.append("the pooler is not imported: heedful's vision models have none")
-        notes += settings.unread_notes(_HARMLESS)
         task = {"kind": TASK, "labels": list(labels)}
         columns = {IMAGE: IMAGE, LABEL: LABEL}
         data = {"kind": "tsv", "paths": "{}.tsv", "columns": columns, "header": True}

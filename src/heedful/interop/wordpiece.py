@@ -19,11 +19,13 @@ from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
     SETTINGS,
     TOKENIZER,
+    added_tokens,
     all_ids,
+    check_added,
     check_ids,
     read_library,
     settings_file,
-    spelling,
+    special_token,
 )
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
 from heedful.text.specials import SPECIALS
@@ -101,6 +103,7 @@ def read_wordpiece(checkpoint: Checkpoint) -> tuple[Tokenizer, Numbering]:
     options = checkpoint.settings(SETTINGS)
     options.refuse("do_basic_tokenize", "heedful's WordPiece splits text into words first", (None, True))
     files = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_lines(checkpoint)
+    check_added(checkpoint, files.path, files.ids)
     check_ids(files.path, files.ids, checkpoint.config, VOCAB_SIZE)
     if missing := [name for name in files.specials.values() if name not in files.ids]:
         raise RequestError(f"{files.path}: the special token {missing[0]!r} is missing from the vocabulary")
@@ -120,8 +123,8 @@ def read_wordpiece(checkpoint: Checkpoint) -> tuple[Tokenizer, Numbering]:
     return Tokenizer(build(config, library_data(config, model))), numbering
 
 
-def _specials(options: Settings) -> dict[int, str]:
-    return {ours: spelling(options.values.get(key)) or usual for key, (ours, usual) in _ROLES.items()}
+def _specials(checkpoint: Checkpoint) -> dict[int, str]:
+    return {ours: special_token(checkpoint, key) or usual for key, (ours, usual) in _ROLES.items()}
 
 
 def _from_library(checkpoint: Checkpoint) -> _TokenizerFiles:
@@ -136,7 +139,7 @@ def _from_library(checkpoint: Checkpoint) -> _TokenizerFiles:
         raise RequestError(f"{path}: pre_tokenizer: {kind!r}: BERT's is 'BertPreTokenizer'")
     if (kind := normaliser.get("type")) not in ("BertNormalizer", None):
         raise RequestError(f"{path}: normalizer: {kind!r}: BERT's is 'BertNormalizer', or there is none")
-    ids, specials = all_ids(content), _specials(options)
+    ids, specials = all_ids(content), _specials(checkpoint)
     _check_special_tokens(path, library, ids, specials)
     added = frozenset(token["content"] for token in content["added_tokens"])
     name = options.get("tokenizer_class", str) or checkpoint.config.get("tokenizer_class", str)
@@ -156,10 +159,9 @@ def _from_lines(checkpoint: Checkpoint) -> _TokenizerFiles:
                 f"{path}:{index + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
             )
         ids[line] = index
-    options = checkpoint.settings(SETTINGS)
-    return _TokenizerFiles(
-        path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _DEFAULTS))
-    )
+    added, options = added_tokens(checkpoint), checkpoint.settings(SETTINGS)
+    cleaning = _cleaning(_normaliser(options, _DEFAULTS))
+    return _TokenizerFiles(path, {**added, **ids}, frozenset(added), _specials(checkpoint), cleaning)
 
 
 def _normaliser(options: Settings, defaults: JsonMapping) -> JsonObject:

@@ -16,6 +16,7 @@ ACTIVATIONS = {
     native.RELU: torch.relu,
     native.GELU: nn.functional.gelu,
     native.GELU_TANH: lambda x: nn.functional.gelu(x, approximate="tanh"),
+    native.SILU: nn.functional.silu,
 }
 
 
@@ -94,9 +95,10 @@ def test_every_size(library, precision, n_in, n_out, n_rows):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("size", [5, 500])
 @torch.no_grad()
-def test_activations_and_what_is_added(library, activation):
-    layer, x, add = layer_of(), 5 * torch.randn(13, N_IN), torch.randn(13, N_OUT)
+def test_activations_and_what_is_added(library, activation, size):
+    layer, x, add = layer_of(), size * torch.randn(13, N_IN), torch.randn(13, N_OUT)
     expected = ACTIVATIONS[activation](layer.double()(x.double())) + add
     agree(product(library, layer.float(), x, "fp32", activation=activation, add=add), expected)
 

@@ -120,6 +120,21 @@ def test_tokens_that_fill_and_begin_are_taken_over(make_tokenizer, tmp_path):
     assert tokenizer.vocab_size == 310 + len(SPECIALS)
 
 
+def test_a_start_token_of_its_own_is_taken_over_where_the_configuration_has_the_default(
+    make_tokenizer, tmp_path
+):
+    library = make_tokenizer("last")
+    library.add_special_tokens(["<|start|>", "<|sep|>"])
+    tmp_path.joinpath("tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<|start|>", "sep_token": "<|sep|>"}), "utf-8"
+    )
+    end = library.token_to_id("<|endoftext|>")
+    _, numbering = read(tmp_path, library, bos_token_id=end, eos_token_id=end)
+    assert numbering.theirs[SPECIALS.start] == library.token_to_id("<|start|>")
+    assert numbering.theirs[SPECIALS.separate] == library.token_to_id("<|sep|>")
+    assert numbering.theirs[SPECIALS.end] == end
+
+
 def test_tokens_that_fill_may_be_told_beside_the_tokenizer(make_tokenizer, tmp_path):
     library = make_tokenizer()
     library.add_special_tokens(["[PAD]", "[UNK]"])

@@ -125,9 +125,6 @@ def test_values_are_checked_where_they_are_read():
     assert settings.rate("rate", 0.1) == 0.5
     assert settings.choice("name", {"x": "ours"}, "y") == "ours"
     settings.refuse("null", "never")
-    assert settings.unread_notes(frozenset({"flag"})) == []
-    note = "f: unknown keys, ignored: n, name, null, rate"
-    assert Settings(SETTINGS, "f").unread_notes(frozenset({"flag"})) == [note]
 
 
 @pytest.mark.parametrize(

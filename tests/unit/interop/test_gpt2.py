@@ -133,7 +133,7 @@ def test_what_is_not_kept_is_told(changed, tmp_path):
     lines = []
     import_run(changed(embd_pdrop=0.3, my_own_key=1), tmp_path / "run", lines.append)
     assert any("embd_pdrop=0.3 is not resid_pdrop=0" in line for line in lines)
-    assert any("unknown keys, ignored: my_own_key" in line for line in lines)
+    assert any("not read: config.json: my_own_key" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,11 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     lines = []
     out = export_run(run, "gpt2", log=lines.append)
     assert out == tmp_path / "run-gpt2"
-    note, hint = lines
+    note, limit, hint = lines
+    assert limit == (
+        "note: completion.max_new_tokens=200: exported as 5, half of the context, beyond which transformers "
+        "cannot continue a text"
+    )
     assert note.startswith(
         "note: the embeddings of <pad>, <s>, <unk>, <cls>, <sep>, <mask> are not exported: "
     )

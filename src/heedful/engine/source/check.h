@@ -109,7 +109,7 @@ static int check_embed(const Call *call, const Instruction *op, const Rows *rows
 }
 
 static int check_linear(const Call *call, const Instruction *op) {
-    if (op->kind < FP32 || op->kind > INT8 || op->activation < NO_ACTIVATION || op->activation > GELU_TANH)
+    if (op->kind < FP32 || op->kind > INT8 || op->activation < NO_ACTIVATION || op->activation > SILU)
         return BAD_OPERATION;
     if (!columns(call, op->in, 0, op->n_in) || !columns(call, op->out, 0, op->n_out)) return BAD_COLUMNS;
     if (op->add != -1 && !columns(call, op->add, 0, op->n_out)) return BAD_COLUMNS;

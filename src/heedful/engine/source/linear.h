@@ -151,6 +151,10 @@ static Floats activated(Floats x, int activation) {
         Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);
         twice = select_floats(twice > 80.0f, all(80.0f), twice);
         x = x - x / (exponential(twice) + 1.0f);
+    } else if (activation == SILU) {
+        /* x sigmoid(x) = x / (1 + e^-x). */
+        Floats minus = select_floats(x < -80.0f, all(80.0f), -x);
+        x = x / (exponential(minus) + 1.0f);
     }
     return x;
 }

@@ -7,7 +7,7 @@
 
 enum { EMBED, LINEAR, NORM, AFFINE, STORE, ATTEND };
 enum { FP32, BF16, INT8 };
-enum { NO_ACTIVATION, RELU, GELU, GELU_TANH };
+enum { NO_ACTIVATION, RELU, GELU, GELU_TANH, SILU };
 
 /* One instruction: reads buffer `in` and writes buffer `out`. A buffer has one line per row. */
 typedef struct {
