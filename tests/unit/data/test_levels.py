@@ -1,6 +1,7 @@
 """Images with more than 8 bits: their black and white are those of the training data, in every form."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from raw_images import png_of_16_bits, tiff
 from heedful.data.images import LazyImage
 from heedful.data.levels import Extremes, Levels
 from heedful.errors import DataError
-from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.inputs.images import ImageReader, read_image_reader
 
 DRAW = np.random.default_rng(5)
 
@@ -69,11 +70,12 @@ def test_levels_are_scaled_by_the_range_of_the_training_data(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_range_does_not_depend_on_the_image_that_is_read(name):
+def test_the_range_does_not_depend_on_the_image_that_is_read(name, tmp_path):
     """A dark part of an image is as dark as in the whole, also for a reader that was stored and loaded."""
     pixels, black, white = CASES[name]
     reader = ImageReader.from_images([LazyImage.of(tiff(pixels))], 5, 1)
-    loaded = ImageReader.from_dict(reader.to_dict())
+    (tmp_path / "images.json").write_text(json.dumps({"reader": reader.to_dict()}))
+    loaded = read_image_reader(tmp_path / "images.json")
     dark = np.full((3, 3), pixels[1, 1])
     read = ImageReader(3, 1, (0.5,), (0.5,), levels=loaded.levels).pixels(LazyImage.of(tiff(dark)))
     assert loaded == reader

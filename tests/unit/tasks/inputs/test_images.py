@@ -8,7 +8,7 @@ import torch
 
 from heedful.data.images import LazyImage
 from heedful.errors import DataError
-from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.inputs.images import ImageReader, read_image_reader
 
 DRAW = np.random.default_rng(7)
 PIXELS = DRAW.integers(0, 256, (11, 5, 5, 3), dtype=np.uint8)
@@ -43,9 +43,10 @@ def test_images_without_contrast_stay_finite():
     assert reader.normalised(flat[0].pixels(4, 1)[None]).abs().max() < 1e-3
 
 
-def test_a_reader_survives_json():
+def test_a_reader_survives_json(tmp_path):
     reader = ImageReader.from_images(IMAGES, 3, 1)
-    assert ImageReader.from_dict(json.loads(json.dumps(reader.to_dict()))) == reader
+    (tmp_path / "images.json").write_text(json.dumps({"reader": reader.to_dict()}))
+    assert read_image_reader(tmp_path / "images.json") == reader
 
 
 def test_it_says_what_becomes_of_images():
