@@ -319,7 +319,7 @@ class SentenceEmbedding(TextTask):
         if any(PAIR not in row.row for row in data.valid_rows):
             raise RequestError(
                 f"training.metric={self.recipe.training.metric} requires the column {PAIR!r} in data.valid; "
-                "add it, or set training.metric=loss and training.direction=lower"
+                "add it, or set training.metric=loss"
             )
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:

@@ -17,7 +17,6 @@ SMALL = [
     "training.tokens_per_update=300",
     "training.average=0",
     "training.patience=null",
-    "training.direction=higher",
     "schedule.warmup=1",
 ]
 SPANS = ["Anna B-PER", "sleeps O", "", "in O", "New B-LOC", "York I-LOC", "", "Bo B-PER", "sings O", ""]
@@ -79,7 +78,7 @@ def test_a_score_that_the_data_do_not_have_is_an_error(tmp_path):
 
 def test_scores_of_evaluate_rise_and_are_named_among_the_metrics():
     overrides = ["training.metric=pearson", "training.direction=lower"]
-    with pytest.raises(RequestError, match=r"training\.metric=pearson: higher is better"):
+    with pytest.raises(RequestError, match=r"training\.metric=pearson, for which higher is better"):
         read_recipe("my-own-numbers", overrides)
     with pytest.raises(RequestError, match="available: loss, pearson, spearman"):
         read_recipe("my-own-numbers", ["training.metric=perason"])
