@@ -24,7 +24,8 @@ from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
 from heedful.tasks.evaluation import PredictedRows, perplexity
 from heedful.tasks.generation.reference_scores import GetSources, reference_forcing_gap
-from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
+from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, Lengths, SequenceFormat
+from heedful.tasks.generation.target_lengths import long_targets_note
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
@@ -201,13 +202,19 @@ class Seq2SeqTask(Task, TextScoring):
             check_language(self.recipe.evaluation.language)
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """Return notes on data that make BLEU at validations wrong or not comparable."""
+        """Return notes on targets that decoding would cut, and on what makes BLEU wrong or not comparable."""
+        lengths = (np.asarray(data.train.lengths(column)) for column in self.sides)
+        note = long_targets_note(*self.in_tokens(*lengths), self.recipe.decoding.max_length)
+        notes = [] if note is None else [note]
         if not self.keeps_rows:
-            return []
+            return notes
         references = (text for row in data.valid_rows for text in references_of(row.row, self.sides[1]))
-        return [
-            f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
-        ]
+        of_references = reference_notes(references, self.recipe.evaluation.language)
+        return [*notes, *(f"data.valid: {note}" for note in of_references)]
+
+    def in_tokens(self, sources: Lengths, targets: Lengths) -> tuple[Lengths, Lengths]:
+        """Return the numbers of tokens of sources and targets, given those of their ids in the store."""
+        return sources, targets
 
     def batches(self, store: TokenStore, *, training: bool) -> PairBatches:
         """Return batches of sources with their targets."""

@@ -271,7 +271,7 @@ class TranslationRecipe(Seq2SeqRecipe):
             if limit is None or limit > max_tokens:
                 raise ValueError(f"{table}; set data.filter.max_length to at most {max_tokens}")
         for key, decoding in self._decodings().items():
-            if decoding.max_length.cap > max_tokens:
+            if (decoding.max_length.cap or 0) > max_tokens:
                 raise ValueError(f"{table}; set {key}.max_length.cap to at most {max_tokens}")
 
     def _decodings(self) -> JsonObject:

@@ -31,7 +31,7 @@ from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
-from heedful.tasks.generation.sequence_formats import ImageAndCaption
+from heedful.tasks.generation.sequence_formats import ImageAndCaption, Lengths
 from heedful.tasks.generation.target_scores import score_captions
 from heedful.tasks.generation.text_generation import Captioner
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
@@ -235,6 +235,10 @@ class Captioning(Seq2SeqTask):
                 report.drop("unreadable", row.location)
                 continue
             yield LocatedRow({IMAGE: pixels, **ids}, row.location)
+
+    def in_tokens(self, sources: Lengths, targets: Lengths) -> tuple[Lengths, Lengths]:
+        """All images have the same number of tokens."""
+        return np.full_like(sources, self.recipe.sequence_format.n_tokens), targets
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
