@@ -23,7 +23,6 @@ from heedful.nn.modes import evaluating
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
 from heedful.runs.first_rows import check_first_rows
-from heedful.runs.learning_rates import schedule_of
 from heedful.runs.memory_budget import (
     REMEDY,
     TOO_LARGE,
@@ -35,6 +34,7 @@ from heedful.runs.memory_budget import (
 )
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
+from heedful.runs.schedules import last_update, log_unfinished_decay, training_schedule
 from heedful.runs.warm_start import freeze, rate_note, rate_shares, take_weights
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.pretrained import frozen_tables
@@ -47,8 +47,7 @@ from heedful.training.fast_paths import choose_compile, choose_precision, choose
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import Schedule, ends_at_zero, ends_with_training, is_better
-from heedful.training.settings import TrainingConfig
+from heedful.training.schedules import is_better
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
@@ -139,7 +138,7 @@ def train_run(
             assert isinstance(model, Model)
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
             _keep_better_weights(training, result, log_once)
-            _log_unfinished_decay(training, result, log_once)
+            log_unfinished_decay(training, result, log_once)
             _log_warm_up(recipe, model, log_once)
             finish(folder, recipe, model, result, data.task.tune(model, data, log_once))
         return Trained(folder, result, distribution.is_first())
@@ -163,8 +162,8 @@ def _set_up(
     """
     recipe, prepared, module, data = prepare_training(recipe, folder, device, resume=resume, log=log)
     task = prepared.task
-    last_update = _last_update(recipe.training, data)
-    schedule = _schedule(recipe, last_update, log)
+    last = last_update(recipe.training, data)
+    schedule = training_schedule(recipe, last, log)
     n_processes = choose_processes(recipe.training, module, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
@@ -180,7 +179,7 @@ def _set_up(
     settings = recipe.training
     training = Training(
         module, data, optimizer, schedule, settings, folder.path, validate, frozen,
-        direction=recipe.direction, last_update=last_update,
+        direction=recipe.direction, last_update=last,
     )  # fmt: skip
     return recipe, prepared, training
 
@@ -361,61 +360,6 @@ def _check_compiled(
             ) from error
         module.uncompile()
         log(f"{reason}; training without compiling")
-
-
-def _last_update(settings: TrainingConfig, data: PlannedData) -> int | None:
-    """Return the update at which updates or epochs end the training; None if neither is limited.
-
-    All epochs count like the first, though their numbers of updates may differ slightly.
-    """
-    if settings.max_epochs is None:
-        return settings.max_updates
-    of_epochs = settings.max_epochs * len(data.epoch(0))
-    return of_epochs if settings.max_updates is None else min(settings.max_updates, of_epochs)
-
-
-def _schedule(recipe: Recipe, last_update: int | None, log: Log) -> Schedule:
-    """Return the schedule; a decay ends with the training, be it limited by updates or by epochs.
-
-    Raises:
-        RequestError: the training ends within the warm-up of a decay, or goes on after it at a rate of zero.
-    """
-    decay, settings = recipe.schedule, recipe.training
-    by_epochs = last_update != settings.max_updates
-    if ends_with_training(decay) and by_epochs and last_update is not None:
-        if last_update <= decay.warmup_updates(last_update):
-            raise RequestError(
-                f"training.max_epochs={settings.max_epochs} ends the training after {last_update} updates, "
-                f"within schedule.warmup={decay.warmup}; lower it"
-            )
-        log(
-            f"training.max_epochs={settings.max_epochs}: {last_update:,} updates, over which the learning "
-            "rate decays"
-        )
-    if problem := ends_at_zero(decay, last_update):
-        raise RequestError(problem)
-    schedule = schedule_of(recipe, last_update)
-    warmup = int(getattr(schedule, "warmup", 0))
-    if last_update is not None and last_update < warmup:
-        log(
-            f"the training ends after {last_update:,} updates, within schedule.warmup={warmup}: the learning "
-            f"rate rises to {schedule.rate(last_update):.2e} and not to its peak of "
-            f"{schedule.rate(warmup):.2e}; lower schedule.warmup, or train longer"
-        )
-    return schedule
-
-
-def _log_unfinished_decay(training: Training, result: TrainingResult, log: Log) -> None:
-    """Log if the training ended before its learning rate had decayed; a signal does not end a training."""
-    schedule, n = training.schedule, result.state.update
-    last = getattr(schedule, "updates", None)
-    if last is None or result.stop_reason == "signal" or n >= min(last, training.last_update or last):
-        return
-    log(
-        f"the training ended after {n:,} updates ({result.stop_reason}), and the learning rate decays over "
-        f"{last:,}: it was still {schedule.rate(n):.2e}; with training.max_updates={n} it decays to its end "
-        "in this time"
-    )
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:

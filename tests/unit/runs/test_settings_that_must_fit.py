@@ -97,6 +97,12 @@ REFUSED = {
         DE, "decoding.n=3", "decoding.temperature=0", "so n=3 samples would be equal",
         ("decoding.n=1", "decoding.temperature=0.5"), ("decoding.kind=sample",),
     ),
+    "coverage penalty, no attention": Pair(
+        "phrasebook-rnn", "model.attention=null", "decoding.coverage=0.2",
+        "decoding.coverage=0.2 requires attention over the source",
+        ("decoding.coverage=0", "model.attention=dot"),
+        ("model.direction=left-to-right", "decoding.kind=beam"),
+    ),
     "coverage penalty, no source": Pair(
         LM, "decoding={kind: beam}", "decoding.coverage=0.2", "decoding.coverage is not supported here",
         ("decoding.coverage=0",),

@@ -30,6 +30,7 @@ from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import PredictedRows
+from heedful.tasks.generation.augmenting import Augmenter
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ImageAndCaption, Lengths
 from heedful.tasks.generation.target_scores import score_captions
@@ -50,7 +51,6 @@ from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions
 from heedful.tasks.pretrained import load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
-    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
