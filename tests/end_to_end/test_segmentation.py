@@ -37,7 +37,6 @@ training:
   save_every: 10
   precision: fp32
   metric: mean-iou
-  direction: higher
 """
 
 

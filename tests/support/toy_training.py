@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -91,6 +91,7 @@ class Toy:
     callbacks: list[Any] = field(default_factory=list)
     validate: Any = field(default=validate)
     data: Any = field(default_factory=toy_data)
+    direction: Literal["lower", "higher"] = "lower"
 
     def __post_init__(self) -> None:
         self.step = ModelWithLoss(ToyModel(self.dropout, self.tied), ToyObjective())
@@ -110,6 +111,7 @@ class Toy:
             self.run,
             validate=self.validate,
             callbacks=self.callbacks,
+            direction=self.direction,
         )
         return training.fit(resume=resume)
 

@@ -33,10 +33,14 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress:
-    """Show a training in the output of a notebook's cell, which is updated in place."""
+    """Show a training in the output of a notebook's cell, which is updated in place.
 
-    def __init__(self) -> None:
-        self.speed = Speed()
+    Args:
+        max_minutes: the time limit of the training.
+    """
+
+    def __init__(self, max_minutes: float | None = None) -> None:
+        self.speed = Speed(max_minutes)
         self.max_updates: int | None = None
         self.line = "preparing"
         self.update = 0

@@ -223,7 +223,9 @@ def train_into(
     log = log or (show if progress else ignore)
 
     def own_callbacks(folder: RunFolder) -> list[Callback]:
-        shown: list[Callback] = [NotebookProgress() if in_notebook() else Progress()] if progress else []
+        minutes = recipe.training.max_minutes
+        bar = NotebookProgress(minutes) if in_notebook() else Progress(max_minutes=minutes)
+        shown: list[Callback] = [bar] if progress else []
         return [
             JsonLines(folder.metrics, every, log),
             *shown,

@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt
 from heedful.config import Config
 from heedful.data.lines import LocatedRow, Location
 from heedful.errors import DataError
+from heedful.text.tokenizer import ByteSpelling
 from heedful.typing import JsonObject
 
 EncodedRow = Mapping[str, Sequence[int]]
@@ -126,10 +127,20 @@ class Longest:
 
 @dataclass
 class ColumnCounts:
-    """Lengths (after truncation) and unknown ids of the kept rows in one column, and the longest row."""
+    """Lengths (after truncation) of the kept rows in one column, their unknown ids, the longest row.
+
+    Args:
+        lengths: number of rows of each length.
+        unknown: number of unknown ids.
+        characters: number of characters; 0 if the vocabulary has entries for all, or spells all in bytes.
+        spelled: how many of these are spelled in bytes.
+        longest: the longest row.
+    """
 
     lengths: Counter[int] = field(default_factory=Counter)
     unknown: int = 0
+    characters: int = 0
+    spelled: int = 0
     longest: Longest | None = None
 
     @property
@@ -141,6 +152,11 @@ class ColumnCounts:
     def unknown_rate(self) -> float:
         """The share of unknown ids."""
         return self.unknown / self.tokens if self.tokens else 0.0
+
+    @property
+    def spelled_rate(self) -> float:
+        """The share of characters that are spelled in bytes."""
+        return self.spelled / self.characters if self.characters else 0.0
 
     def percentile(self, percent: float) -> int:
         """Return the smallest length that at least ``percent`` of the rows do not exceed (nearest rank)."""
@@ -158,6 +174,7 @@ class ColumnCounts:
             "tokens": self.tokens,
             "unknown": self.unknown,
             "unknown_rate": self.unknown_rate,
+            **({"spelled_in_bytes": self.spelled_rate} if self.characters else {}),
             "length": {
                 "min": min(self.lengths, default=0),
                 "mean": self.tokens / rows if rows else 0.0,
@@ -173,6 +190,7 @@ class DataReport:
 
     Args:
         unknown: the id of the unknown token of each column; columns without one are omitted.
+        spelling: counts characters that are spelled in bytes, by column, if a vocabulary can do so.
         rows, kept: the number of rows that were read and kept.
         dropped, truncated: the rows that were dropped and truncated, by reason.
         columns: the lengths of the kept rows in each column.
@@ -181,6 +199,7 @@ class DataReport:
     """
 
     unknown: Mapping[str, int] = field(default_factory=dict)
+    spelling: Mapping[str, ByteSpelling] = field(default_factory=dict)
     rows: int = 0
     kept: int = 0
     dropped: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
@@ -207,6 +226,10 @@ class DataReport:
                 counts.longest = Longest(column, len(ids), located.location)
             if column in self.unknown:
                 counts.unknown += int(np.count_nonzero(np.asarray(ids) == self.unknown[column]))
+            if column in self.spelling:
+                n_characters, n_spelled = self.spelling[column].count(ids)
+                counts.characters += n_characters
+                counts.spelled += n_spelled
 
     @property
     def longest(self) -> Longest | None:
@@ -239,7 +262,8 @@ class DataReport:
         for column, counts in self.columns.items():
             lengths = ", ".join(f"{k} {value:.4g}" for k, value in counts.to_dict()["length"].items())
             unknown = f"; {counts.unknown_rate:.2%} unknown" if column in self.unknown else ""
-            lines.append(f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}")
+            spelled = f"; {counts.spelled_rate:.2%} of characters spelled in bytes" if counts.spelled else ""
+            lines.append(f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}{spelled}")
         if self.classes:
             largest = ", ".join(f"{name} {n:,}" for name, n in self.classes.most_common(N_CLASSES))
             others = [n for _, n in self.classes.most_common()[N_CLASSES:]]

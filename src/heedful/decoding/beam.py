@@ -35,7 +35,7 @@ class BeamConfig(Config):
     Args:
         max_length: maximum number of generated tokens.
         beam: number of hypotheses per sentence.
-        n_best: number of hypotheses to return.
+        n_best: number of answers to return; fewer if fewer texts are found, since each text is returned once.
         length_penalty: normalization of log-probabilities by length.
         coverage: beta of the coverage penalty (Wu et al. 2016, equation 14); 0 disables it.
         unfinished: rank hypotheses without an end token at the maximum length by score among the finished

@@ -18,6 +18,8 @@ __all__ = [
     "SampleConfig",
     "check_streaming",
     "decode",
+    "n_answers",
+    "with_spares",
 ]
 
 DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discriminator="kind")]
@@ -44,6 +46,28 @@ def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -
             return beam_search(request, config)
         case SampleConfig():
             return sample(request, config)
+
+
+def n_answers(config: GreedyConfig | BeamConfig | SampleConfig) -> int:
+    """Return the most answers to an input."""
+    match config:
+        case GreedyConfig():
+            return 1
+        case BeamConfig():
+            return config.n_best
+        case SampleConfig():
+            return config.n
+
+
+def with_spares(config: GreedyConfig | BeamConfig | SampleConfig) -> GreedyConfig | BeamConfig | SampleConfig:
+    """Return a configuration that returns all hypotheses of a beam from which several answers are taken.
+
+    Different tokens may spell the same text; further hypotheses then take the place of the repeated ones. The
+    first ``n_best`` hypotheses are the same.
+    """
+    if isinstance(config, BeamConfig) and config.n_best > 1:
+        return config.model_copy(update={"n_best": config.beam})
+    return config
 
 
 def check_streaming(config: GreedyConfig | BeamConfig | SampleConfig) -> None:

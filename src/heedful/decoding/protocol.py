@@ -22,23 +22,25 @@ Width = Annotated[int, Field(ge=1, le=1000)]
 
 
 class MaxLength(Config):
-    """Maximum number of generated tokens: ``min(cap, int(ratio * source_length) + extra)``.
+    """Maximum number of generated tokens: ``int(ratio * source_length) + extra``, at most ``cap``.
 
-    The end token counts. Without a source, ``source_length`` is 0: set ``extra``.
+    The end token counts. Without a source, ``source_length`` is 0: set ``extra``. A text that is cut here has
+    ``finished: false`` and a note.
 
     Args:
         ratio: tokens per source token.
         extra: additional tokens.
-        cap: upper limit.
+        cap: upper limit; null: none, so that long sources have long outputs.
     """
 
     ratio: NotNegative = 2.0
     extra: int = Field(default=10, ge=0)
-    cap: int = Field(default=256, ge=0)
+    cap: int | None = Field(default=None, ge=0)
 
     def of(self, source_length: int) -> int:
         """Return the maximum length for a source of ``source_length`` tokens."""
-        return min(self.cap, int(self.ratio * source_length) + self.extra)
+        scaled = int(self.ratio * source_length) + self.extra
+        return scaled if self.cap is None else min(self.cap, scaled)
 
 
 @runtime_checkable

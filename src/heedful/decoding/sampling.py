@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from heedful.config import Config
@@ -30,7 +30,7 @@ class SampleConfig(Config):
         top_p: keep the most probable tokens with this total probability; 1: all.
         min_p: keep tokens with at least this probability relative to the largest; 0: all.
         seed: random seed.
-        n: number of samples per input.
+        n: number of samples per input; samples with the same text are returned once.
     """
 
     kind: Literal["sample"] = "sample"
@@ -41,6 +41,15 @@ class SampleConfig(Config):
     min_p: Fraction = 0.0
     seed: int = Field(default=0, ge=0)
     n: Width = 1
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> "SampleConfig":
+        if self.n > 1 and self.temperature == 0:
+            raise ValueError(
+                f"temperature=0 always selects the most probable token, so n={self.n} samples would be "
+                "equal; raise temperature, or set n to 1"
+            )
+        return self
 
 
 def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:

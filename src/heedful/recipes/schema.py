@@ -32,9 +32,12 @@ from heedful.text.configuration import ComposingPreprocessingConfig, Preprocessi
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import (
     CosineConfig,
+    Direction,
     InverseSqrtConfig,
     LinearConfig,
+    PlateauConfig,
     ScheduleConfig,
+    ends_at_zero,
     ends_with_training,
     last_update,
 )
@@ -359,6 +362,9 @@ class Recipe(Config):
     evaluation: Any = None
     expected: Expected = Expected()
 
+    falling_metrics: ClassVar[frozenset[str]] = frozenset({"loss", "perplexity"})
+    """Validation metrics for which lower is better."""
+
     decoded_metrics: ClassVar[frozenset[str]] = frozenset()
     """Validation metrics that depend on decoding; higher is better."""
 
@@ -427,6 +433,21 @@ class Recipe(Config):
             raise SeveralErrors(messages)
         return self
 
+    @property
+    def direction(self) -> Direction:
+        """Whether a lower or higher value of ``training.metric`` is better."""
+        direction = self._known_direction or self.training.direction
+        assert direction is not None, "a check of the recipe refuses it"
+        return direction
+
+    @property
+    def _known_direction(self) -> Direction | None:
+        """The direction that the task declares for ``training.metric``; None if it declares none."""
+        metric = self.training.metric
+        if metric in self.decoded_metrics | self.rising_metrics | self.scored_metrics:
+            return "higher"
+        return "lower" if metric in self.falling_metrics else None
+
     def metric_names(self) -> set[str]:
         """Return the names of the validation metrics."""
         return {"loss", "perplexity"}
@@ -441,9 +462,17 @@ class Recipe(Config):
                 f"training.metric={metric} is not measured by validation; available: "
                 f"{', '.join(sorted(available))}{needed}"
             )
-        rising = self.decoded_metrics | self.rising_metrics | self.scored_metrics
-        if metric in rising and self.training.direction != "higher":
-            raise ValueError(f"training.metric={metric}: higher is better; set training.direction=higher")
+        known, given = self._known_direction, self.training.direction
+        if known is None and given is None:
+            raise ValueError(
+                f"training.metric={metric}: its direction is not known; set training.direction to lower "
+                "or higher"
+            )
+        if None not in (known, given) and known != given:
+            raise ValueError(
+                f"training.direction={given} contradicts training.metric={metric}, for which {known} is "
+                "better; remove it (training.direction=null)"
+            )
 
     @check
     def _balances_classes(self) -> None:
@@ -474,6 +503,22 @@ class Recipe(Config):
                 last_update(self.schedule, self.training.max_updates)
             except RequestError as error:
                 raise ValueError(str(error)) from None
+
+    @check
+    def _trains_until_its_end(self) -> None:
+        """Check that a decay does not reach zero before the end, nor patience the end before a reduction."""
+        training, schedule = self.training, self.schedule
+        last_update = training.max_updates if training.max_epochs is None else None
+        if problem := ends_at_zero(schedule, last_update):
+            raise ValueError(problem)
+        if not isinstance(schedule, PlateauConfig) or training.patience is None:
+            return
+        if training.patience < (fewest := schedule.patience + 2):
+            raise ValueError(
+                f"training.patience={training.patience} ends the training before schedule.patience="
+                f"{schedule.patience} has reduced the rate and a validation has shown its effect; set "
+                f"training.patience to at least {fewest}"
+            )
 
     @check
     def _leaves_the_warm_up_of_its_norm(self) -> None:

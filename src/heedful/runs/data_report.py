@@ -25,6 +25,7 @@ class _Column(Record):
     unknown: Count
     unknown_rate: Annotated[float, Field(ge=0, le=1)]
     length: dict[str, float]
+    spelled_in_bytes: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class RowsReport(Record):

@@ -96,7 +96,7 @@ def schedule_of(recipe: Recipe, max_updates: int | None) -> Schedule:
         recipe.schedule,
         d_model=getattr(recipe.model, "d_model", None) or recipe.model.d_hidden,
         max_updates=max_updates,
-        direction=recipe.training.direction,
+        direction=recipe.direction,
     )
 
 

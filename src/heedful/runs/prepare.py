@@ -24,6 +24,7 @@ from heedful.runs.data_report import DataReportRecord, read_data_report, write_d
 from heedful.runs.left_out import left_out
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData, Task
+from heedful.tasks.inputs.coverage import spelling_notes
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
 from heedful.tasks.inputs.words import TAGS
@@ -159,9 +160,15 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
             log(f"{part}: {line}" if line.startswith("rows") else line)
     reports = {part: {**s.report.to_dict(), "sha256": s.digest.hexdigest()} for part, s in sets.items()}
     write_data_report(folder, reports)
-    for note in (*findings.notes(), *_cut_rows(reports), *_shared_rows(recipe, task.columns, sets)):
-        log(note)
     train, valid = sets["train"], sets["valid"]
+    spelling = spelling_notes(train.report, task.processor.tokenizers, is_trained=recipe.start is None)
+    for note in (
+        *findings.notes(),
+        *spelling,
+        *_cut_rows(reports),
+        *_shared_rows(recipe, task.columns, sets),
+    ):
+        log(note)
     return PreparedData(task, train.store, valid.store, valid.rows, train.report.longest)
 
 

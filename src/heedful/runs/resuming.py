@@ -30,7 +30,7 @@ from heedful.typing import JsonMapping, JsonObject
 # Sections that may differ between a recipe and the run that it resumes: they do not change the model.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
 # Settings of these sections that may not differ; values of different metrics cannot be compared.
-_MUST_STAY = tuple(("training", key) for key in ("seed", "sampling", "metric", "direction"))
+_MUST_STAY = tuple(("training", key) for key in ("seed", "sampling", "metric"))
 # Settings of ``training`` that affect the final weights after the last update.
 _OF_FINAL_WEIGHTS = ("average", "average_of", "keep_average")
 
@@ -153,6 +153,7 @@ def _refuse_another_recipe(folder: RunFolder, old_recipe: Recipe, recipe: Recipe
     before, after = (flattened({key: r[key] for key in sections if key in r}) for r in (old, new))
     for section, key in _MUST_STAY:
         before[f"{section}.{key}"], after[f"{section}.{key}"] = old[section][key], new[section][key]
+    before["training.direction"], after["training.direction"] = old_recipe.direction, recipe.direction
     changed = [key for key in dict.fromkeys((*before, *after)) if before.get(key) != after.get(key)]
     if "task.kind" in changed:
         changed = ["task.kind"]  # other differences follow from it

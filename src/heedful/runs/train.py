@@ -23,7 +23,6 @@ from heedful.nn.modes import evaluating
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
 from heedful.runs.first_rows import check_first_rows
-from heedful.runs.learning_rates import schedule_of
 from heedful.runs.memory_budget import (
     REMEDY,
     TOO_LARGE,
@@ -35,6 +34,7 @@ from heedful.runs.memory_budget import (
 )
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
+from heedful.runs.schedules import last_update, log_unfinished_decay, training_schedule
 from heedful.runs.warm_start import freeze, rate_note, rate_shares, take_weights
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.pretrained import frozen_tables
@@ -47,7 +47,7 @@ from heedful.training.fast_paths import choose_compile, choose_precision, choose
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import Schedule, ends_with_training, is_better
+from heedful.training.schedules import is_better
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
@@ -138,6 +138,7 @@ def train_run(
             assert isinstance(model, Model)
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
             _keep_better_weights(training, result, log_once)
+            log_unfinished_decay(training, result, log_once)
             _log_warm_up(recipe, model, log_once)
             finish(folder, recipe, model, result, data.task.tune(model, data, log_once))
         return Trained(folder, result, distribution.is_first())
@@ -161,7 +162,8 @@ def _set_up(
     """
     recipe, prepared, module, data = prepare_training(recipe, folder, device, resume=resume, log=log)
     task = prepared.task
-    schedule = _schedule(recipe, data, log)
+    last = last_update(recipe.training, data)
+    schedule = training_schedule(recipe, last, log)
     n_processes = choose_processes(recipe.training, module, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
@@ -175,7 +177,10 @@ def _set_up(
     frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
     settings = recipe.training
-    training = Training(module, data, optimizer, schedule, settings, folder.path, validate, frozen)
+    training = Training(
+        module, data, optimizer, schedule, settings, folder.path, validate, frozen,
+        direction=recipe.direction, last_update=last,
+    )  # fmt: skip
     return recipe, prepared, training
 
 
@@ -222,21 +227,29 @@ def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -
     Averaging helps a training that has converged, and harms one that still improves.
     """
     settings, model = training.settings, training.module.model
-    if settings.average < 2 or settings.keep_average == "always":
+    if not settings.average or result.stop_reason == "signal":
         return
-    if not result.state.best or result.stop_reason == "signal":
+    averaged = checkpoints.select_checkpoints(training.run, settings)
+    if (n := len(averaged)) < settings.average:
+        log(
+            f"training.average={settings.average}: the run has only {n} to average; a smaller "
+            "training.save_every gives more"
+        )
+    best_paths = [checkpoints.path_of(training.run, best.update) for best in result.state.best[:1]]
+    if not best_paths or averaged == best_paths or settings.keep_average == "always":
         return
     assert training.validate is not None
     with evaluating(model), torch.no_grad():
         metric = float(training.validate(model)[settings.metric])
     best = result.state.best[0]
-    better = is_better(best.metric, metric, settings.direction)
+    better, plural = is_better(best.metric, metric, training.direction), "s" * (n > 1)
     if better:
-        path = checkpoints.path_of(training.run, best.update)
+        path = best_paths[0]
         load_tensors(*average([path / "model.safetensors"]), model, str(path))
     log(
-        f"validation {settings.metric}: {metric:.4g} of the average of checkpoints, {best.metric:.4g} of the "
-        f"best one (update {best.update:,}); the run keeps the {'best one' if better else 'average'}"
+        f"validation {settings.metric}: {metric:.4g} of the average of {n} checkpoint{plural}, "
+        f"{best.metric:.4g} of the best one (update {best.update:,}); "
+        f"the run keeps the {'best one' if better else 'average'}"
     )
 
 
@@ -348,29 +361,6 @@ def _check_compiled(
             ) from error
         module.uncompile()
         log(f"{reason}; training without compiling")
-
-
-def _schedule(recipe: Recipe, data: PlannedData, log: Log) -> Schedule:
-    """Return the schedule; a decay ends with the training, be it limited by updates or by epochs.
-
-    All epochs count like the first, though their numbers of updates may differ slightly.
-
-    Raises:
-        RequestError: the training ends within the warm-up.
-    """
-    decay, (n_updates, n_epochs) = recipe.schedule, (recipe.training.max_updates, recipe.training.max_epochs)
-    if n_epochs is None or not ends_with_training(decay):
-        return schedule_of(recipe, n_updates)
-    of_epochs = n_epochs * len(data.epoch(0))
-    if n_updates is not None and n_updates <= of_epochs:
-        return schedule_of(recipe, n_updates)
-    if of_epochs <= decay.warmup_updates(of_epochs):
-        raise RequestError(
-            f"training.max_epochs={n_epochs} ends the training after {of_epochs} updates, within "
-            f"schedule.warmup={decay.warmup}; lower it"
-        )
-    log(f"training.max_epochs={n_epochs}: {of_epochs:,} updates, over which the learning rate decays")
-    return schedule_of(recipe, of_epochs)
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:

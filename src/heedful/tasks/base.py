@@ -44,6 +44,7 @@ from heedful.tasks.evaluation import (
     mean_terms,
     micro_batch_tokens,
 )
+from heedful.tasks.inputs.coverage import new_report
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
@@ -144,8 +145,7 @@ class Task(ABC):
 
     def new_report(self) -> DataReport:
         """Return an empty report, to which `encode` adds; called before each data set."""
-        tokenizers = self.processor.tokenizers
-        return DataReport({column: tokenizers[column].specials.unknown for column in tokenizers})
+        return new_report(self.processor.tokenizers)
 
     @abstractmethod
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -189,8 +189,7 @@ class Task(ABC):
             others = (self.recipe.metric_names() | self.recipe.scored_metrics) - unavailable.keys()
             raise RequestError(
                 f"training.metric={metric} cannot be computed: {unavailable[metric]}; other metrics are "
-                f"{', '.join(sorted(others))}: for example, set training.metric=loss and "
-                "training.direction=lower"
+                f"{', '.join(sorted(others))}: for example, set training.metric=loss"
             )
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:

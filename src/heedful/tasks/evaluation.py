@@ -172,14 +172,21 @@ class PredictedRows(Generic[PredictionT]):
 
     @property
     def notes(self) -> list[str]:
-        """How many rows were left out and how many inputs truncated, and the first of them."""
-        truncated = Tally()
+        """How many rows were left out, how many inputs and outputs were cut, and the first of them."""
+        truncated, unfinished = Tally(), Tally()
         for row, prediction in self:
             if prediction.cut:
                 truncated.add(row.location)
+            if prediction.finished is False:
+                unfinished.add(row.location)
         notes = [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
         if truncated.count:
             notes.append(truncated.line("truncated", "longer than the model reads"))
+        if unfinished.count:
+            notes.append(
+                f"{unfinished.count:,} of {len(self.rows):,} outputs were cut at their maximum length "
+                f"(decoding.max_length), the first for {unfinished.examples[0]}"
+            )
         return notes
 
 

@@ -72,7 +72,7 @@ class Prediction:
         tokens: the pieces that were generated, the end token not among them.
         log_probs: natural log-probabilities, one for each generated token; one more than ``tokens``
             when the model ended by itself, for the end token.
-        alternatives: the next best answers, best first.
+        alternatives: the next best answers, best first; all texts differ.
         source_tokens: the pieces that the model read, where an alignment is given.
         alignment: attention over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
@@ -82,6 +82,7 @@ class Prediction:
             patches, row by row.
         follows: how probable it is that the second text of a pair follows the first, of a masked language
             model that learned it.
+        finished: of a generated text, whether the model ended it; False: it was cut at its maximum length.
         ids: the numbers of ``tokens`` in the vocabulary; equal pieces may have several. Not part of JSON.
         cut: how many tokens of the input were truncated. JSON has it in the note.
         distribution: of a classifier, all labels and the log-probability of each, ``[C]``. Not part of JSON.
@@ -98,6 +99,7 @@ class Prediction:
     error: str | None = None
     grid: tuple[int, int] | None = None
     follows: float | None = None
+    finished: bool | None = None
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     cut: int = 0
     distribution: "tuple[Sequence[str], NDArray[np.float32]] | None" = field(

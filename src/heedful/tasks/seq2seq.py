@@ -14,7 +14,7 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
 from heedful.data.sources import LocatedRow, Row
-from heedful.data.store import Ids, TokenStore
+from heedful.data.store import TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
@@ -23,8 +23,10 @@ from heedful.nn import layout
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
 from heedful.tasks.evaluation import PredictedRows, perplexity
+from heedful.tasks.generation.augmenting import Augmenter
 from heedful.tasks.generation.reference_scores import GetSources, reference_forcing_gap
-from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
+from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, Lengths, SequenceFormat
+from heedful.tasks.generation.target_lengths import long_targets_note
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
@@ -48,7 +50,6 @@ from heedful.tasks.model_input import (
 from heedful.tasks.prediction import Prediction, PredictOptions
 from heedful.tasks.task_info import Columns
 from heedful.tasks.text_scoring import TextScoring
-from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import Lowercase
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
@@ -56,9 +57,6 @@ from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.scheduled_sampling import DecayConfig, ScheduledSampling
 from heedful.typing import JsonObject
-
-Augmenter = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
-"""(column, ids of samples, indices of samples, epoch) -> other ids of the same texts, or augmented images."""
 
 
 class PairBatches:
@@ -161,6 +159,27 @@ class Seq2SeqRecipe(schema.Recipe):
         """How source and target are presented to the model."""
         raise NotImplementedError
 
+    @property
+    def decodings(self) -> Mapping[str, DecodingConfig]:
+        """All decoding settings of the run, by their keys."""
+        if self.validation.decode == 0:
+            return {"decoding": self.decoding}
+        return {
+            "decoding": self.decoding, "validation.decoding": self.validation.decoding or GreedyConfig()
+        }  # fmt: skip
+
+    @schema.check
+    def _attends_for_coverage(self) -> None:
+        """Check now, not after the training, that a coverage penalty has weights to sum."""
+        for key, decoding in self.decodings.items():
+            if not isinstance(decoding, BeamConfig) or not decoding.coverage:
+                continue
+            if getattr(self.model, "attention", True) is None:
+                raise ValueError(
+                    f"{key}.coverage={decoding.coverage:g} requires attention over the source, and "
+                    f"model.attention is null; set {key}.coverage=0, or model.attention"
+                )
+
 
 # The task -----------------------------------------------------------------------------------------------
 
@@ -201,13 +220,19 @@ class Seq2SeqTask(Task, TextScoring):
             check_language(self.recipe.evaluation.language)
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """Return notes on data that make BLEU at validations wrong or not comparable."""
+        """Return notes on targets that decoding would cut, and on what makes BLEU wrong or not comparable."""
+        lengths = (np.asarray(data.train.lengths(column)) for column in self.sides)
+        note = long_targets_note(*self.in_tokens(*lengths), self.recipe.decoding.max_length)
+        notes = [] if note is None else [note]
         if not self.keeps_rows:
-            return []
+            return notes
         references = (text for row in data.valid_rows for text in references_of(row.row, self.sides[1]))
-        return [
-            f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
-        ]
+        of_references = reference_notes(references, self.recipe.evaluation.language)
+        return [*notes, *(f"data.valid: {note}" for note in of_references)]
+
+    def in_tokens(self, sources: Lengths, targets: Lengths) -> tuple[Lengths, Lengths]:
+        """Return the numbers of tokens of sources and targets, given those of their ids in the store."""
+        return sources, targets
 
     def batches(self, store: TokenStore, *, training: bool) -> PairBatches:
         """Return batches of sources with their targets."""
@@ -350,7 +375,7 @@ class Seq2SeqTask(Task, TextScoring):
         return replace(model_input, axes=axes)
 
 
-# References, and other segmentations of texts ------------------------------------------------------------
+# References ---------------------------------------------------------------------------------------------
 
 REFERENCES = "references"
 """The column of a list of references, if a data set has several for an input."""
@@ -365,21 +390,3 @@ def references_of(row: Row, column: str) -> list[str]:
 def reference_record(references: Sequence[str]) -> JsonObject:
     """Return the entry for references in the record of an input."""
     return {"reference": references[0]} if len(references) == 1 else {REFERENCES: references}
-
-
-def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Augmenter:
-    """Split texts into other subwords in every epoch, as a function of (seed, epoch, sample, column).
-
-    Args:
-        tokenizers: of each column.
-        p: probability that a merge is left out.
-        seed: of the training.
-    """
-    dropouts = {column: MergeDropout(tokenizer.model, p) for column, tokenizer in tokenizers.items()}
-
-    def resegment(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
-        keys = (f"{seed} {epoch} {int(sample)} {column}" for sample in samples)
-        segmented = (dropouts[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
-        return [np.array(ids, dtype=np.int64) for ids in segmented]
-
-    return resegment

@@ -28,6 +28,7 @@ from heedful.recipes.trees import Tree
 from heedful.tasks.base import RowReader, Task
 from heedful.tasks.embedding import BIDIRECTIONAL, CAUSAL, EmbeddingInputs
 from heedful.tasks.evaluation import Batches
+from heedful.tasks.inputs.coverage import new_report
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
@@ -239,7 +240,7 @@ class TextTask(Task):
 
     def new_report(self) -> DataReport:
         """Return a report that counts unknown tokens; one tokenizer reads all columns."""
-        return DataReport(dict.fromkeys(self.text_columns, self.processor.text.specials.unknown))
+        return new_report(dict.fromkeys(self.text_columns, self.processor.text))
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the rows that pass the filter, truncated to what the model reads."""

@@ -19,7 +19,6 @@ from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import FilesSource, LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.data.user_files import UserTable, user_table
-from heedful.decoding.config import GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -34,6 +33,7 @@ from heedful.tasks import seq2seq
 from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import PredictedRows
+from heedful.tasks.generation.augmenting import Augmenter, subword_dropout
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
@@ -55,11 +55,9 @@ from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, t
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, Progress, TaskInput
 from heedful.tasks.pretrained import PairWarmStart, start_tokenizer
 from heedful.tasks.seq2seq import (
-    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    subword_dropout,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.configuration import ComposingPreprocessingConfig, PreprocessingConfig, TokenizerConfig
@@ -67,7 +65,7 @@ from heedful.text.normalisation import Lowercase, tokenise_for_bleu
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts
 from heedful.text.training import train_shared, train_tokenizer
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonMapping
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -200,7 +198,7 @@ class TranslationRecipe(Seq2SeqRecipe):
             )
         if self.pretrained != PretrainedConfig():
             raise ValueError("pretrained: a language model has no source embedding to fill")
-        for key, decoding in self._decodings().items():
+        for key, decoding in self.decodings.items():
             if getattr(decoding, "coverage", 0):
                 raise ValueError(
                     f"{key}.coverage is not supported by a language model, which has no attention over a "
@@ -271,15 +269,9 @@ class TranslationRecipe(Seq2SeqRecipe):
             limit = self.data.filter.limit(column)
             if limit is None or limit > max_tokens:
                 raise ValueError(f"{table}; set data.filter.max_length to at most {max_tokens}")
-        for key, decoding in self._decodings().items():
-            if decoding.max_length.cap > max_tokens:
+        for key, decoding in self.decodings.items():
+            if (decoding.max_length.cap or 0) > max_tokens:
                 raise ValueError(f"{table}; set {key}.max_length.cap to at most {max_tokens}")
-
-    def _decodings(self) -> JsonObject:
-        """Return all decoding settings of the run, by their keys."""
-        if self.validation.decode == 0:
-            return {"decoding": self.decoding}
-        return {"decoding": self.decoding, "validation.decoding": self.validation.decoding or GreedyConfig()}
 
 
 # The task -----------------------------------------------------------------------------------------------

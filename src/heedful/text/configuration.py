@@ -15,6 +15,7 @@ from heedful.text.normalisation import Form, Lowercase, lowercased, moses, norma
 Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
 Count = Annotated[int, Field(gt=0)]
 VocabularySize = Annotated[int, Field(gt=0, le=10_000_000)]  # published ones have at most a million entries
+Coverage = Annotated[float, Field(gt=0, le=1)]
 Split = Literal["class", "space"]
 """Where words end. ``class``: between letters, digits and other characters. ``space``: only at white space
 (as in subword-nmt, for text that is already tokenised)."""
@@ -120,20 +121,23 @@ class _Merging(Config):
 class BpeConfig(_Merging):
     """Byte-pair encoding of characters.
 
-    The ``alphabet`` most frequent characters that occur at least ``min_frequency`` times get their own
-    entry. All others are encoded as bytes (256 entries), or as ``<unk>`` without ``byte_fallback``.
+    The most frequent characters get their own entry, if they occur at least ``min_frequency`` times. All
+    others are encoded as bytes (256 entries), or as ``<unk>`` without ``byte_fallback``.
 
     Args:
         min_frequency: the minimum count of a character to get an entry, and of a pair to be merged.
         split: where words end: between letters, digits and other characters (``class``), or only at white
             space (``space``).
-        alphabet: the maximum number of characters that get their own entry.
+        coverage: the share of the characters of the training text whose entries are made first; at least the
+            1,000 most frequent characters get one, as far as ``vocab_size`` allows.
+        alphabet: the maximum number of characters that get their own entry; null: as ``coverage`` says.
         byte_fallback: whether to encode other characters as bytes.
     """
 
     kind: Literal["bpe"]
     split: Split = "class"
-    alphabet: Count = 1000
+    coverage: Coverage = 0.9995
+    alphabet: Count | None = None
     byte_fallback: bool = True
 
 
@@ -156,7 +160,9 @@ class UnigramConfig(Config):
         min_frequency: the minimum count of a character to get an entry.
         split: where words end: between letters, digits and other characters (``class``), or only at white
             space (``space``).
-        alphabet: the maximum number of characters that get their own entry.
+        coverage: the share of the characters of the training text whose entries are made first; at least the
+            1,000 most frequent characters get one, as far as ``vocab_size`` allows.
+        alphabet: the maximum number of characters that get their own entry; null: as ``coverage`` says.
         byte_fallback: whether to encode other characters as bytes.
     """
 
@@ -164,7 +170,8 @@ class UnigramConfig(Config):
     vocab_size: VocabularySize
     min_frequency: Count = 2
     split: Split = "class"
-    alphabet: Count = 1000
+    coverage: Coverage = 0.9995
+    alphabet: Count | None = None
     byte_fallback: bool = True
 
 
@@ -193,14 +200,17 @@ class WordPieceConfig(Config):
     Args:
         vocab_size: the vocabulary size, special tokens included.
         min_frequency: the minimum count of a character to get an entry, and of a pair to be merged.
-        alphabet: the maximum number of characters that get their own entry.
+        coverage: the share of the characters of the training text whose entries are made first; at least the
+            1,000 most frequent characters get one, as far as ``vocab_size`` allows.
+        alphabet: the maximum number of characters that get their own entry; null: as ``coverage`` says.
         cleaning: the text cleaning that is applied first.
     """
 
     kind: Literal["wordpiece"]
     vocab_size: VocabularySize
     min_frequency: Count = 2
-    alphabet: Count = 1000
+    coverage: Coverage = 0.9995
+    alphabet: Count | None = None
     cleaning: CleaningConfig = CleaningConfig()
 
 

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from heedful.errors import DamagedError, RequestError
@@ -19,7 +21,29 @@ from heedful.text.specials import SPECIALS, Specials
 from heedful.text.subwords import SubwordModel, build, panics_as_errors, words_of
 from heedful.typing import JsonObject
 
+
+@dataclass(frozen=True)
+class ByteSpelling:
+    """Counts characters that have no entry in a vocabulary, so that several byte tokens spell them.
+
+    Args:
+        characters: ``[V]``, number of characters that begin in each token; spaces are not counted.
+        spelled: ``[V]``, whether the token is the first byte of a character of several bytes.
+    """
+
+    characters: NDArray[np.int64]
+    spelled: NDArray[np.bool_]
+
+    def count(self, ids: Sequence[int]) -> tuple[int, int]:
+        """Return the number of characters in ids, and how many of them are spelled in bytes."""
+        indices = np.asarray(ids, dtype=np.int64)
+        return int(self.characters[indices].sum()), int(self.spelled[indices].sum())
+
+
 FORMAT, VERSION = "heedful-tokenizer", 1
+_FIRST_OF_SEVERAL = 0xC0
+"""Bytes from here on begin a character of several bytes in UTF-8; those from 0x80 on continue it."""
+
 _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 
 
@@ -70,6 +94,23 @@ class Tokenizer:
             refuse_surrogates(part)
         prepared = [self.preprocessing.apply(part) for part in parts]
         return self.model.encode([*prepared[:1], *(between + part for part in prepared[1:])])
+
+    @cached_property
+    def byte_spelling(self) -> ByteSpelling | None:
+        """Counts the characters that are spelled in bytes; None if none are, or all by design."""
+        pieces = self.model.pieces
+        spelled = np.array([len(piece) == 1 and piece[0] >= _FIRST_OF_SEVERAL for piece in pieces])
+        if self.model.config.kind in ("byte", "byte-bpe") or not spelled.any():
+            return None
+        starts = (sum(byte < 0x80 or byte >= _FIRST_OF_SEVERAL for byte in p) - p.count(b" ") for p in pieces)
+        return ByteSpelling(np.fromiter(starts, np.int64, len(pieces)), spelled)
+
+    @property
+    def n_characters(self) -> int:
+        """The number of characters that have their own entry, bytes not among them."""
+        texts = (piece.decode("utf-8", "replace") for piece in self.model.pieces[len(self.specials) :])
+        n_bytes = 0 if self.byte_spelling is None else 0x80  # those that are ASCII characters
+        return sum(len(text) == 1 and text != "\ufffd" for text in texts) - n_bytes
 
     @property
     def is_lossless_without_unknown(self) -> bool:

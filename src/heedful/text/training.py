@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import assert_never
 
+import numpy as np
 from tokenizers import Tokenizer as Library
 from tokenizers import models, trainers
 
@@ -44,6 +45,9 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
 Words = Counter[str]
+
+FEWEST_CHARACTERS = 1000
+"""Number of characters that get an entry even if fewer suffice for the coverage."""
 
 MAX_WORDS = 4_000_000
 """Maximum number of distinct words in memory; about 150 bytes each, so at most 600 MB."""
@@ -144,8 +148,18 @@ def _alphabet(
     """Return the characters that get an entry, in code-point order. NUL never does: trainers use it."""
     counts = count_characters(words)
     del counts["\0"]
-    limit = config.alphabet if n_free is None else min(config.alphabet, n_free)
+    limits = [config.alphabet or max(FEWEST_CHARACTERS, _n_covering(counts, config.coverage))]
+    limit = min(limits if n_free is None else [*limits, n_free])
     return sorted(most_frequent(counts, limit, config.min_frequency))
+
+
+def _n_covering(counts: Words, coverage: float) -> int:
+    """Return how many of the most frequent characters, the space among them, make up this share of all.
+
+    Spaces are not counted in the share.
+    """
+    sums = np.cumsum(sorted((n for letter, n in counts.items() if letter != " "), reverse=True))
+    return 2 + int(np.searchsorted(sums, coverage * sums[-1])) if len(sums) else 1
 
 
 def _learn_characters(config: CharacterConfig, letters: Words) -> JsonObject:

@@ -34,7 +34,7 @@ class Started:
     Args:
         update: number of updates already made (0 for a new run).
         validated: the last validated update.
-        max_updates: the last update, if limited.
+        max_updates: the last update, if updates or epochs are limited; of epochs, as many as the first has.
         world: number of processes.
         damaged: error messages of the damaged checkpoints that were skipped.
     """
@@ -216,21 +216,32 @@ def finite(value: object) -> object:
 
 
 class Speed:
-    """The speed of a training, as exponential moving sums over its updates (half-life 14 updates)."""
+    """The speed of a training, as exponential moving sums over its updates (half-life 14 updates).
 
-    def __init__(self) -> None:
+    Args:
+        max_minutes: the time limit of the training.
+    """
+
+    def __init__(self, max_minutes: float | None = None) -> None:
+        self.max_minutes = max_minutes
         self.seconds = self.tokens = self.weight = 0.0
 
     def summary(self, event: Updated, max_updates: int | None) -> str:
-        """Add an update; return loss, rate, tokens per second and the remaining time as text."""
+        """Add an update; return loss, rate, tokens per second and the remaining time as text.
+
+        The time remains until the limit that ends the training first; patience may end it earlier.
+        """
         self.tokens = 0.95 * self.tokens + event.tokens
         self.seconds = 0.95 * self.seconds + event.seconds
         self.weight = 0.95 * self.weight + 1
         tokens = self.tokens / max(self.seconds, 1e-9)
         summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {tokens:,.0f} tokens/s"
-        if max_updates is None:
-            return summary
-        return f"{summary}, {duration((max_updates - event.update) * self.seconds / self.weight)} left"
+        remaining = []
+        if max_updates is not None:
+            remaining.append((max_updates - event.update) * self.seconds / self.weight)
+        if self.max_minutes is not None:
+            remaining.append(60 * self.max_minutes - event.elapsed)
+        return f"{summary}, {duration(max(0.0, min(remaining)))} left" if remaining else summary
 
 
 class Progress:
@@ -239,14 +250,17 @@ class Progress:
     Args:
         seconds: minimum interval between plain lines.
         stream: output stream; default: standard error.
+        max_minutes: the time limit of the training.
     """
 
-    def __init__(self, seconds: float = 30.0, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, seconds: float = 30.0, stream: TextIO | None = None, max_minutes: float | None = None
+    ) -> None:
         self.stream = stream or sys.stderr
         self.seconds = seconds
         self._bar: "rich.progress.Progress | None" = None
         self._max_updates: int | None = None
-        self._speed = Speed()
+        self._speed = Speed(max_minutes)
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:

@@ -27,7 +27,7 @@ from heedful.training.callbacks import (
 )
 from heedful.training.checkpoints import ScoredCheckpoint, TrainingState
 from heedful.training.model_with_loss import ModelWithLoss
-from heedful.training.schedules import Schedule, is_better
+from heedful.training.schedules import Direction, Schedule, is_better
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import StopRequest, fault_point, stop_signals
 from heedful.training.update import PlannedData, update_weights
@@ -66,6 +66,9 @@ class Training:
         validate: evaluates the model; must return the metric named by ``settings.metric``.
         frozen: for each frozen parameter, the number of initial updates in which it does not change.
         callbacks: called with every event, in the first process only.
+        direction: whether a lower or higher value of ``settings.metric`` is better.
+        last_update: the update at which ``max_updates`` or ``max_epochs`` ends the training, for progress;
+            None: as ``settings.max_updates`` says.
         state: where the training stands; `fit` restores it when it resumes.
     """
 
@@ -78,6 +81,8 @@ class Training:
     validate: Validate | None = None
     frozen: Mapping[nn.Parameter, int] = field(default_factory=dict)
     callbacks: Sequence[Callback] = ()
+    direction: Direction = "lower"
+    last_update: int | None = None
     state: TrainingState = field(default_factory=TrainingState)
     is_stopped_by_callback: bool = field(default=False, init=False)
 
@@ -167,7 +172,7 @@ class Training:
             Started(
                 self.state.update,
                 self.state.validated,
-                self.settings.max_updates,
+                self.last_update or self.settings.max_updates,
                 distribution.world(),
                 tuple(str(error) for error in damaged),
             )
@@ -239,12 +244,11 @@ class Training:
                 f"training.metric: validation has no metric {name!r}{nearest(name, metrics)}; "
                 f"available: {', '.join(metrics) or 'none'}"
             )
-        state, metric, direction = self.state, metrics[name], self.settings.direction
+        state, metric, direction = self.state, metrics[name], self.direction
         is_regular = state.update % self.settings.validate_every == 0
         is_best = is_better(metric, state.best[0].metric if state.best else None, direction)
-        state.best = _ranked(
-            [*state.best, ScoredCheckpoint(state.update, metric, is_regular=is_regular)], self.settings
-        )
+        checkpoint = ScoredCheckpoint(state.update, metric, is_regular=is_regular)
+        state.best = _ranked([*state.best, checkpoint], direction, self.settings.n_best)
         state.validated = state.update
         if is_regular:
             if is_better(metric, state.best_regular, direction):
@@ -304,10 +308,10 @@ def _out_of_patience(state: TrainingState, settings: TrainingConfig) -> StopReas
     return "patience" if ends else None
 
 
-def _ranked(checkpoints: list[ScoredCheckpoint], settings: TrainingConfig) -> list[ScoredCheckpoint]:
+def _ranked(checkpoints: list[ScoredCheckpoint], direction: Direction, n_best: int) -> list[ScoredCheckpoint]:
     """Sort the checkpoints with a finite metric, best first; of the regular ones, keep only ``n_best``."""
-    sign = 1 if settings.direction == "lower" else -1
+    sign = 1 if direction == "lower" else -1
     finite = [s for s in checkpoints if math.isfinite(s.metric)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))
-    best_regular = [s for s in ranked if s.is_regular][: settings.n_best]
+    best_regular = [s for s in ranked if s.is_regular][:n_best]
     return [s for s in ranked if s in best_regular or not s.is_regular]

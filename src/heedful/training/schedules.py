@@ -9,9 +9,9 @@ factor ``d_model^-0.5`` of the paper's equation 3. Without it the peak at 4000 u
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, ClassVar, Literal, Self, TypeGuard
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
@@ -22,10 +22,10 @@ Direction = Literal["lower", "higher"]
 
 
 def is_better(metric: float, best: float | None, direction: Direction) -> bool:
-    """Return whether ``metric`` is finite and strictly better than ``best``, or ``best`` is None."""
+    """Return whether ``metric`` is finite and strictly better than a ``best`` that is finite too, if any."""
     if not math.isfinite(metric):
         return False
-    if best is None:
+    if best is None or not math.isfinite(best):
         return True
     return metric < best if direction == "lower" else metric > best
 
@@ -186,6 +186,22 @@ class Plateau(Schedule):
 # Configurations ---------------------------------------------------------------------------------------------
 
 
+class _PeakConfig(Config):
+    """A rate that never exceeds its peak."""
+
+    below_peak: ClassVar[tuple[str, ...]] = ()
+    """Keys of other rates."""
+
+    peak: PositiveFloat = 5e-4
+
+    @model_validator(mode="after")
+    def _peaks(self) -> Self:
+        for key in self.below_peak:
+            if (rate := getattr(self, key)) > self.peak:
+                raise ValueError(f"{key}={rate:g} must be at most peak={self.peak:g}, the largest rate")
+        return self
+
+
 class WarmupConfig(Config):
     """Linear warm-up, then inverse square root decay, scaled by the model width (`Warmup`).
 
@@ -199,7 +215,7 @@ class WarmupConfig(Config):
     warmup: PositiveInt = 4000
 
 
-class InverseSqrtConfig(Config):
+class InverseSqrtConfig(_PeakConfig):
     """Linear warm-up to ``peak`` at update ``warmup``, then ``peak sqrt(warmup / s)`` at update s.
 
     Args:
@@ -208,13 +224,15 @@ class InverseSqrtConfig(Config):
         warmup_from: the rate at update 0.
     """
 
+    below_peak = ("warmup_from",)
+
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
     peak: PositiveFloat = 5e-4
     warmup: PositiveInt = 4000
     warmup_from: NonNegativeFloat = 1e-7
 
 
-class _DecayConfig(Config):
+class _DecayConfig(_PeakConfig):
     """Decay to ``floor`` at a last update.
 
     Args:
@@ -222,8 +240,11 @@ class _DecayConfig(Config):
         warmup: the update of the largest rate; or, if it is less than 1, its share of all updates.
         floor: the rate at the end of the decay and after it.
         updates: the update at which the decay ends; null: where ``training.max_updates`` or
-            ``training.max_epochs`` ends the training, whichever comes first.
+            ``training.max_epochs`` ends the training, whichever comes first. ``training.max_minutes`` and
+            ``patience`` may end it earlier.
     """
+
+    below_peak = ("floor",)
 
     kind: str
     peak: PositiveFloat = 5e-4
@@ -261,7 +282,7 @@ class ConstantConfig(Config):
     warmup: NonNegativeInt = 0
 
 
-class PlateauConfig(Config):
+class PlateauConfig(_PeakConfig):
     """Reduce the rate whenever ``training.metric`` stops improving.
 
     Args:
@@ -272,6 +293,8 @@ class PlateauConfig(Config):
         warmup: number of updates of linear warm-up from 0.
         floor: the smallest rate.
     """
+
+    below_peak = ("floor",)
 
     kind: Literal["plateau"] = "plateau"
     peak: PositiveFloat = 5e-4
@@ -324,6 +347,19 @@ def build_schedule(
 def ends_with_training(config: ScheduleConfig) -> TypeGuard[CosineConfig | LinearConfig]:
     """Return whether the rate decays until the training ends."""
     return isinstance(config, CosineConfig | LinearConfig) and config.updates is None
+
+
+def ends_at_zero(config: ScheduleConfig, last_update: int | None) -> str | None:
+    """Describe a decay to a rate of zero before the training's last update; None if there is none."""
+    if not isinstance(config, CosineConfig | LinearConfig) or config.updates is None or config.floor:
+        return None
+    if last_update is None or config.updates >= last_update:
+        return None
+    return (
+        f"schedule.updates={config.updates} decays the learning rate to schedule.floor=0, so the training "
+        f"would change nothing after it, until its last update {last_update}; remove it "
+        "(schedule.updates=null: the decay ends with the training), or set schedule.floor"
+    )
 
 
 def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) -> int:

@@ -35,7 +35,8 @@ class TrainingConfig(Config):
             ``accuracy``; ``bleu``, ``chrf``, ``rouge-l`` of what ``validation.decode`` sets; or a score of
             ``evaluate``, for which validations predict their rows (``macro-f1``, ``span-f1``,
             ``exact-match``, ``pearson`` and others).
-        direction: whether a ``lower`` or ``higher`` metric is better.
+        direction: whether a ``lower`` or ``higher`` metric is better; null: known from the metric. Only
+            metrics of custom tasks that declare no direction need it.
         precision: precision of matrix products; ``auto`` uses bf16 if the hardware is faster in it
             (`heedful.training.fast_paths`).
         processes: number of processes that train together on a CPU, each on a part of every update; ``auto``
@@ -67,7 +68,7 @@ class TrainingConfig(Config):
     keep_best: NonNegativeInt = 1
     patience: PositiveInt | None = None
     metric: str = "loss"
-    direction: Direction = "lower"
+    direction: Direction | None = None
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     processes: Count | Literal["auto"] = "auto"
     threads: Count | None = None

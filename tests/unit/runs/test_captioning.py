@@ -486,7 +486,7 @@ def test_unreadable_images_of_a_test_set_are_left_out_where_the_recipe_drops_suc
         ({"model": {"patch_size": 5}}, "patch_size must divide image_size=12, got 5"),
         ({"model": {"positions": "learned", "max_length": 9}}, "max_length to at most 8"),
         ({"data": {"filter": {"max_ratio": 3}}}, "max_ratio is not supported here"),
-        ({"training": {"metric": "bleu"}}, "direction=higher"),
+        ({"training": {"metric": "bleu", "direction": "lower"}}, "for which higher is better"),
         ({"validation": {"decode": 0}, "training": {"metric": "bleu"}}, "validation.decode"),
         ({"model": {"kind": "vision"}}, "captioner"),
     ],

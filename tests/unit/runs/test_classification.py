@@ -152,9 +152,9 @@ def test_a_weight_of_an_unknown_label_is_refused_before_a_model_is_built(tmp_pat
 
 
 def test_accuracy_must_be_followed_upwards():
-    with pytest.raises(RequestError, match="direction=higher"):
-        recipe(training={"metric": "accuracy"})
-    assert recipe(training={"metric": "accuracy", "direction": "higher"}).training.metric == "accuracy"
+    with pytest.raises(RequestError, match="for which higher is better"):
+        recipe(training={"metric": "accuracy", "direction": "lower"})
+    assert recipe(training={"metric": "accuracy"}).direction == "higher"
 
 
 @pytest.mark.slow
@@ -175,8 +175,7 @@ def test_validation_measures_the_macro_f1_of_evaluate_if_it_selects_the_checkpoi
 def test_macro_f1_is_measured_only_if_it_is_asked_for(trained):
     validated = [x for x in read_metrics(trained / "metrics.jsonl") if x["event"] == "validated"]
     assert all(set(x["metrics"]) == {"loss", "accuracy"} for x in validated)
-    with pytest.raises(RequestError, match="direction=higher"):
-        recipe(training={"metric": "macro-f1"})
+    assert recipe(training={"metric": "macro-f1"}).direction == "higher"
 
 
 # Use -------------------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
         ({"augmentation": {"crop": {"area": [0.5, 1.5]}}}, "crop.area.1: expected a number of at most 1.0"),
         ({"augmentation": {"crop": {"area": [0.5, 0.1]}}}, "crop: .*the smaller number must come first"),
         ({"tokenizer": {}}, "tokenizer"),
-        ({"training": {"metric": "accuracy"}}, "direction=higher"),
+        ({"training": {"metric": "accuracy", "direction": "lower"}}, "for which higher is better"),
         ({"data": {"filter": {"unreadable": "skip"}}}, "error"),
     ],
 )

@@ -198,7 +198,7 @@ def test_the_other_attentions_that_a_comment_names_can_be_had():
     ("override", "message"),
     [
         ("model.tie=three-way", "tokenizer.shared=true"),
-        ("training.metric=bleu", "direction=higher"),
+        ("training.direction=higher", "training.metric=loss, for which lower is better"),
         ("training.metric=rouge", "not measured"),
         ("model.layer.mixer.n_heads=3", "must be divisible by n_heads=3"),
         ("model.layer.mixer.n_headz=3", "did you mean 'n_heads'"),
@@ -223,9 +223,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(override, message):
 
 def test_a_metric_of_decoding_needs_decoding():
     with pytest.raises(RequestError, match=r"validation\.decode"):
-        read_recipe(
-            "phrasebook-ta", ["training.metric=bleu", "training.direction=higher", "validation.decode=0"]
-        )
+        read_recipe("phrasebook-ta", ["training.metric=bleu", "validation.decode=0"])
 
 
 def test_paths_start_at_the_recipes_folder(tmp_path):

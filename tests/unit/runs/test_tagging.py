@@ -303,7 +303,7 @@ def test_one_tag_is_not_enough(tmp_path):
     [
         ({"model": {"max_length": 2}}, "leaves no room"),
         ({"data": {"filter": {"max_length": 5}}}, "filter.max_length is not supported here"),
-        ({"training": {"metric": "accuracy"}}, "direction=higher"),
+        ({"training": {"metric": "accuracy", "direction": "lower"}}, "for which higher is better"),
     ],
 )
 def test_recipes_that_cannot_work_are_refused(sections, message):

@@ -625,11 +625,18 @@ def test_what_a_killed_writer_left_goes_when_the_run_goes_on(stopped):
     assert not (stopped / "started.json").exists()
 
 
-@pytest.mark.parametrize("change", [{"metric": "perplexity"}, {"direction": "higher"}, {"seed": 5}])
+@pytest.mark.parametrize("change", [{"metric": "perplexity"}, {"seed": 5}])
 def test_what_decides_the_best_checkpoint_stays(run, change):
     key, value = next(iter(change.items()))
     with pytest.raises(RequestError, match=rf": training\.{key}={value} \(started with \w+\); restore them"):
         train_run(recipe(**change), run, resume=True, device="cpu")
+
+
+def test_the_direction_of_a_metric_may_be_given_or_not(run):
+    """It is that of the metric in any case."""
+    train_run(recipe(max_updates=3, direction="lower"), run, resume=True, device="cpu")
+    assert saved_tree(run).find(("training", "direction")).value == "lower"
+    train_run(recipe(max_updates=4), run, resume=True, device="cpu")
 
 
 def test_every_setting_that_a_resumed_run_may_not_change_is_named(run):

@@ -17,7 +17,6 @@ SMALL = [
     "training.tokens_per_update=300",
     "training.average=0",
     "training.patience=null",
-    "training.direction=higher",
     "schedule.warmup=1",
 ]
 SPANS = ["Anna B-PER", "sleeps O", "", "in O", "New B-LOC", "York I-LOC", "", "Bo B-PER", "sings O", ""]
@@ -121,7 +120,7 @@ def test_a_scheme_makes_other_tags_words_outside_of_spans(tmp_path, monkeypatch)
 
 def test_scores_of_evaluate_rise_and_are_named_among_the_metrics():
     overrides = ["training.metric=pearson", "training.direction=lower"]
-    with pytest.raises(RequestError, match=r"training\.metric=pearson: higher is better"):
+    with pytest.raises(RequestError, match=r"training\.metric=pearson, for which higher is better"):
         read_recipe("my-own-numbers", overrides)
     with pytest.raises(RequestError, match="available: loss, pearson, spearman"):
         read_recipe("my-own-numbers", ["training.metric=perason"])

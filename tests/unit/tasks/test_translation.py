@@ -101,11 +101,14 @@ def test_asking_for_alignments_changes_no_translation():
     assert [p.tokens for p in plain] == [p.tokens for p in shown]
 
 
+CUT = "output cut at {} tokens (decoding.max_length.ratio and extra)"
+
+
 def test_a_source_that_is_too_long_is_cut_and_says_so():
     it = translator(max_source=4)
     long, short = it.predict([" ".join(WORDS), "one two three four"])
-    assert long.note == "source cut from 11 to 4 tokens"
-    assert short.note is None
+    assert long.note == f"source cut from 11 to 4 tokens; {CUT.format(7)}"
+    assert short.note == CUT.format(7)
     assert long.tokens == short.tokens
 
 
@@ -119,8 +122,11 @@ def test_special_tokens_are_never_written():
 def test_unknown_words_of_a_source_are_told():
     it = translator(max_source=4)
     known, strange, both = it.predict(["two three", "two unicorn zebra", " ".join([*WORDS, "zebra"])])
-    assert known.note is None
-    assert strange.note == "2 of 3 source words are unknown to this run (the first: 'unicorn')"
+    assert known.note == CUT.format(5)
+    assert strange.note == (
+        f"2 of 3 source words are unknown to this run (the first: 'unicorn'); {CUT.format(6)}"
+    )
     assert both.note == (
-        "source cut from 12 to 4 tokens; 1 of 12 source words is unknown to this run (the first: 'zebra')"
+        "source cut from 12 to 4 tokens; 1 of 12 source words is unknown to this run (the first: 'zebra'); "
+        f"{CUT.format(7)}"
     )

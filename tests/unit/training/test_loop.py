@@ -229,8 +229,9 @@ def test_early_stopping_counts_validations_without_a_better_metric(tmp_path):
 
 
 def test_the_best_are_kept_and_never_the_worse(tmp_path):
-    settings = {"keep_last": 1, "keep_best": 2, "direction": "higher", "validate_every": 1, "max_updates": 6}
-    toy = Toy(tmp_path, settings, validate=_scripted([1.0, 5.0, 2.0, 5.0, math.inf, 3.0]))
+    settings = {"keep_last": 1, "keep_best": 2, "validate_every": 1, "max_updates": 6}
+    values = _scripted([1.0, 5.0, 2.0, 5.0, math.inf, 3.0])
+    toy = Toy(tmp_path, settings, validate=values, direction="higher")
     state = toy.train().state
     assert [(s.update, s.metric) for s in state.best] == [(2, 5.0), (4, 5.0)]
     assert _steps(tmp_path) == [2, 4, 6]

@@ -31,8 +31,9 @@ from heedful.tasks.base import PreparedData, RowReader
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import PredictedRows
+from heedful.tasks.generation.augmenting import Augmenter
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
-from heedful.tasks.generation.sequence_formats import ImageAndCaption
+from heedful.tasks.generation.sequence_formats import ImageAndCaption, Lengths
 from heedful.tasks.generation.target_scores import score_captions
 from heedful.tasks.generation.text_generation import Captioner
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader, check_channels
@@ -51,7 +52,6 @@ from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions
 from heedful.tasks.pretrained import load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
-    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
@@ -239,6 +239,10 @@ class Captioning(Seq2SeqTask):
                 report.drop("unreadable", row.location)
                 continue
             yield LocatedRow({IMAGE: pixels, **ids}, row.location)
+
+    def in_tokens(self, sources: Lengths, targets: Lengths) -> tuple[Lengths, Lengths]:
+        """All images have the same number of tokens."""
+        return np.full_like(sources, self.recipe.sequence_format.n_tokens), targets
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""

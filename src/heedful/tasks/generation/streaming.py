@@ -36,6 +36,7 @@ class Detokenizer:
         is_continuation: whether the tokens follow others, such as a prompt (`Tokenizer.token_bytes`).
         is_local: whether ``undo`` and ``stable_prefix`` of the rest of a text do not depend on the prefix,
             so that it can be dropped.
+        is_ended: whether a text has come to its end, whatever follows (by a stop string).
     """
 
     tokenizer: Tokenizer
@@ -43,19 +44,26 @@ class Detokenizer:
     stable_prefix: Callable[[str], str]
     is_continuation: bool = False
     is_local: bool = False
+    is_ended: Callable[[str], bool] = lambda text: False
 
-    def text(self, ids: Sequence[int]) -> str:
-        """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
-        utf8 = b"".join(self.tokenizer.token_bytes(ids, is_continuation=self.is_continuation))
-        return self.undo(utf8.decode("utf-8", "replace"))
+    def predictions(self, hypotheses: Sequence[Hypothesis], n: int) -> list[Prediction]:
+        """Return the first ``n`` different texts; of hypotheses that spell the same, the first."""
+        texts: dict[str, Prediction] = {}
+        for hypothesis in hypotheses:
+            prediction = self.prediction(hypothesis)
+            texts.setdefault(prediction.text, prediction)
+        return list(texts.values())[:n]
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
-        """Return a hypothesis as a prediction."""
+        """Return a hypothesis as a prediction. Bytes that are not UTF-8 become U+FFFD."""
+        utf8 = b"".join(self.tokenizer.token_bytes(hypothesis.ids, is_continuation=self.is_continuation))
+        spelled = utf8.decode("utf-8", "replace")
         return Prediction(
-            text=self.text(hypothesis.ids),
+            text=self.undo(spelled),
             score=hypothesis.score,
             tokens=self.tokenizer.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),
+            finished=hypothesis.finished or self.is_ended(spelled),
             ids=tuple(hypothesis.ids),
         )
 

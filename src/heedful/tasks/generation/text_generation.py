@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from heedful.data.images import LazyImage
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode
+from heedful.decoding.config import BeamConfig, DecodingConfig, decode, n_answers, with_spares
 from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
@@ -17,7 +17,7 @@ from heedful.tasks.generation.generator import Generator, n_hypotheses, score_ta
 from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
+from heedful.tasks.inputs.texts import cut_output_note, group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
@@ -74,7 +74,7 @@ class TextGenerator(Streaming):
         ordinals: Sequence[int],
         on_text: OnText | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses for each source, best first.
+        """Return the hypotheses for each source, best first; several of them may spell the same text.
 
         Args:
             sources: in the form of the sequence format.
@@ -97,7 +97,7 @@ class TextGenerator(Streaming):
                 ordinals=ordinals,
                 on_token=on_token,
             )
-            return decode(self.decoding, request)
+            return decode(with_spares(self.decoding), request)
 
     def _max_length(self, source_length: int) -> int:
         """The maximum number of tokens to generate."""
@@ -105,14 +105,25 @@ class TextGenerator(Streaming):
         limit = self.sequence_format.max_target_length(source_length)
         return max_length if limit is None else min(max_length, limit)
 
+    def output_note(self, prediction: Prediction, source_length: int) -> str | None:
+        """Note that the output was cut at its maximum length, and what sets it; None if it was not."""
+        if prediction.finished:
+            return None
+        n, max_length = self._max_length(source_length), self.decoding.max_length
+        if n < max_length.of(source_length):
+            reason = "the most that the model has positions for"
+        else:
+            reason = f"decoding.max_length.{'cap' if n == max_length.cap else 'ratio and extra'}"
+        return cut_output_note(n, reason)
+
     @torch.inference_mode()
     def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
-        """Return the best hypothesis as a prediction, with the others as its alternatives.
+        """Return the best hypothesis as a prediction, with other texts as its alternatives.
 
         The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
         source and the finished hypothesis.
         """
-        best, *alternatives = [self.detokenizer.prediction(hypothesis) for hypothesis in hypotheses]
+        best, *alternatives = self.detokenizer.predictions(hypotheses, n_answers(self.decoding))
         best = replace(best, alternatives=alternatives)
         if not self.options.alignment:
             return best
@@ -172,7 +183,7 @@ class Translator(TextGenerator):
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
-        results: list[Prediction] = [Prediction("") for _ in texts]
+        results: list[Prediction] = [Prediction("", finished=True) for _ in texts]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
         for group in group_by_length(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
             truncated = [sources[i][:longest] for i in group]
@@ -180,10 +191,14 @@ class Translator(TextGenerator):
                 truncated, [len(ids) for ids in truncated], [first + i for i in group], on_text
             )
             for i, source, hypotheses in zip(group, truncated, hypothesis_lists, strict=True):
+                prediction = self.prediction(source, hypotheses)
                 results[i] = replace(
-                    self.prediction(source, hypotheses),
+                    prediction,
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
-                    note=source_note(tokenizer, texts[i], sources[i], longest),
+                    note=join_notes(
+                        source_note(tokenizer, texts[i], sources[i], longest),
+                        self.output_note(prediction, len(source)),
+                    ),
                     cut=len(sources[i]) - len(source),
                 )
             self.options.progress(len(group))
@@ -220,6 +235,8 @@ class Captioner(TextGenerator):
                 ordinals = [first + i for i in sources]
                 hypothesis_lists = self.generate(list(sources.values()), lengths, ordinals, on_text)
                 for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
-                    results[i] = replace(self.prediction(source, hypotheses), grid=grid)
+                    prediction = self.prediction(source, hypotheses)
+                    note = self.output_note(prediction, self.sequence_format.n_tokens)
+                    results[i] = replace(prediction, grid=grid, note=note)
             self.options.progress(len(indices))
         return results

@@ -88,8 +88,8 @@ class TaskProcessor:
             if asked is not None and tokenizer.vocab_size < asked:
                 notes.setdefault(
                     tokenizer.fingerprint,
-                    f"the vocabulary has {tokenizer.vocab_size:,} tokens, fewer than vocab_size={asked}: the "
-                    f"training data give no more ({name})",
+                    f"the vocabulary has {tokenizer.vocab_size:,} tokens, fewer than vocab_size={asked} "
+                    f"({name})",
                 )
         return [*notes.values()]
 

@@ -336,6 +336,11 @@ def join_notes(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
+def cut_output_note(n: int, reason: str) -> str:
+    """Note that an output was cut at ``n`` tokens, and what sets this limit."""
+    return f"output cut at {n:,} tokens ({reason})"
+
+
 _NOT_WORDS = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
 
 

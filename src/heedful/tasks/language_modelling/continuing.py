@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode
+from heedful.decoding.config import BeamConfig, DecodingConfig, decode, n_answers, with_spares
 from heedful.decoding.protocol import DecodingState, Hypothesis, Request, StepOutput
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
@@ -19,7 +19,7 @@ from heedful.nn.modes import evaluating
 from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
-from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
+from heedful.tasks.inputs.texts import cut_output_note, group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import (
     DEFAULT_OPTIONS,
     Prediction,
@@ -360,23 +360,27 @@ class Completer(Streaming):
                 ordinals=ordinals,
                 on_token=on_token,
             )
-            return decode(self.decoding, request)
+            return decode(with_spares(self.decoding), request)
 
     def _detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
         """Return the detokenizer of the answer to a prompt."""
         stops = self.stops
         return Detokenizer(
-            self.tokenizer, stops.before, stops.stable_prefix, is_continuation=bool(prompt), is_local=True
+            self.tokenizer,
+            stops.before,
+            stops.stable_prefix,
+            is_continuation=bool(prompt),
+            is_local=True,
+            is_ended=lambda text: stops.before(text) != text,
         )
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
-        best, *alternatives = [self._detokenizer(prompt).prediction(hypothesis) for hypothesis in hypotheses]
+        answers = self._detokenizer(prompt).predictions(hypotheses, n_answers(self.decoding))
+        best, *alternatives = answers
         unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
-        note, cut = (
-            join_notes(self._cut_note(len(prompt)), unknown_words_note),
-            max(0, len(prompt) - self.context),
-        )
-        return replace(best, alternatives=alternatives, note=note, cut=cut)
+        limit = cut_output_note(self.limits.max_new_tokens, "max_new_tokens")
+        note = join_notes(self._cut_note(len(prompt)), unknown_words_note, None if best.finished else limit)
+        return replace(best, alternatives=alternatives, note=note, cut=max(0, len(prompt) - self.context))
 
     def _cut_note(self, n: int) -> str | None:
         """Note that a prompt of ``n`` tokens was truncated."""

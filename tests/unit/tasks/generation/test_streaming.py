@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.protocol import Hypothesis
 from heedful.errors import DataError, RequestError
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.captioner import build as build_captioner
@@ -141,7 +142,9 @@ def test_an_image_that_cannot_be_read_is_told_to_whoever_reads_the_stream(tmp_pa
 def test_what_is_out_of_the_ordinary_is_told_with_the_prediction():
     it = translator(GreedyConfig(max_length=MOST), one_text=True)
     _, prediction = observed(it.stream("eau " * 50))
-    assert prediction.note == "source cut from 50 to 40 tokens"
+    assert prediction.note == (
+        "source cut from 50 to 40 tokens; output cut at 24 tokens (decoding.max_length.ratio and extra)"
+    )
 
 
 def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
@@ -184,7 +187,8 @@ def characters_read(spelling, ids):
         text(0, token)
     text.end()
     assert len(pieces) == len(ids) + 1
-    assert "".join(pieces) == spelling.text(ids)
+    whole = Hypothesis(tuple(ids), (0.0,) * len(ids), finished=False, score=0.0)
+    assert "".join(pieces) == spelling.prediction(whole).text
     return read[0]
 
 

@@ -265,7 +265,17 @@ def test_a_target_selects_the_patches_of_a_label():
         ({"task": {"labels": ["a"]}}, "labels"),
         ({"task": {"labels": [str(n) for n in range(256)]}}, "at most 255 labels, got 256"),
         ({"task": {"ignore": 256}}, "ignore"),
-        ({"training": {"metric": "mean-iou", "max_updates": 1, "tokens_per_update": 9}}, "direction=higher"),
+        (
+            {
+                "training": {
+                    "metric": "mean-iou",
+                    "direction": "lower",
+                    "max_updates": 1,
+                    "tokens_per_update": 9,
+                }
+            },
+            "for which higher is better",
+        ),
     ],
 )
 def test_recipes_that_cannot_work_are_refused(sections, message):
