@@ -103,7 +103,9 @@ class Scope:
         assigned = [
             node.value
             for node in ast.walk(self.function or ast.Module([], []))
-            if isinstance(node, ast.Assign) and _is_name(node.targets[0], name)
+            if isinstance(node, ast.Assign)
+            and _is_name(node.targets[0], name)
+            and not any(_is_name(part, name) for part in ast.walk(node.value))  # a parameter that it replaces
         ]
         if len(assigned) == 1 and isinstance(assigned[0], ast.Constant | ast.JoinedStr | ast.IfExp):
             return assigned[0]
