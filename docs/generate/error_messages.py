@@ -105,7 +105,7 @@ class Scope:
             for node in ast.walk(self.function or ast.Module([], []))
             if isinstance(node, ast.Assign)
             and _is_name(node.targets[0], name)
-            and not any(_is_name(part, name) for part in ast.walk(node.value))  # a parameter that it replaces
+            and name not in names_in(node.value)  # a parameter that it replaces
         ]
         if len(assigned) == 1 and isinstance(assigned[0], ast.Constant | ast.JoinedStr | ast.IfExp):
             return assigned[0]
@@ -113,6 +113,11 @@ class Scope:
             return self.module.constants[name]
         file, original = self.module.imports.get(name, ("", ""))
         return next((m.constants.get(original) for m in self.package.modules if m.name == file), None)
+
+
+def names_in(node: ast.expr) -> set[str]:
+    """Return the names that an expression refers to."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _is_name(node: ast.expr, name: str) -> bool:

@@ -43,7 +43,7 @@ PAGES = (
     ),
     Page(
         "files.md",
-        r"artifacts/(?!environment)|files|memory|runs/memory_budget|training/checkpoints|data/store"
+        r"artifacts/(?!environment)|files|records|memory|runs/memory_budget|training/checkpoints|data/store"
         r"|text/(tokenizer|subwords)",
     ),
     Page("recipes.md", r"recipes/|config|plugins|parts|models/|objectives/|model_summary/|cli/recipes"),
@@ -52,7 +52,7 @@ PAGES = (
     Page("data.md", r"runs/prepare"),
     Page("predicting.md", r"runs/(run|arguments)"),
     Page("training.md", r"training/|runs/|cli/(train|demo)|tasks/(pretrained|class_weights)|text/training"),
-    Page("data.md", r"data/|tasks/inputs/|text/"),
+    Page("data.md", r"data/|tasks/inputs/|text/|limits|identifiers"),
     Page("data.md", r"tasks/", "DataError"),
     Page("predicting.md", r"cli/|decoding/|engine/|tasks/|artifacts/environment"),
 )
