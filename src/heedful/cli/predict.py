@@ -137,14 +137,14 @@ class Inputs:
         columns = columns or run.task.columns
         if source is None:
             return self._images(run, columns)
-        form = "lines" if whole else input_form(run, columns, source.file)
+        names = names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
+        form = "lines" if whole else input_form(run, columns, source.file, names)
         if form == "lines" and self.structured and not whole:
             form = "jsonl"
         if self.column and form not in ("table", "jsonl", "parquet", "datasets"):
             raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
         if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
             log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
-        names = names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
         return read_inputs(run, columns, source.file, form, names)
 
     def _images(self, run: "Run", columns: "Columns") -> "Iterator[Record]":

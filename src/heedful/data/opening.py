@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 
 from heedful.data.signatures import BZIP2, GZIP, N_HEAD, XZ, ZIP, ZSTANDARD, refusal
 from heedful.errors import DataError
@@ -146,11 +146,33 @@ def decompressed(file: BinaryIO, name: str, content: Content) -> Iterator[Binary
         return
     command = f"{compression.command.format(shlex.quote(name))} > {UNPACKED}"
     try:
-        with io.BufferedReader(cast(io.RawIOBase, compression.open(file, name)), N_HEAD) as stream:
+        with io.BufferedReader(_Pieces(compression.open(file, name)), N_HEAD) as stream:
             _require(content, stream.peek(N_HEAD), name, command)
             yield stream
     except _DAMAGED as error:
         raise DataError(f"{name}: the {compression.name} file {_damage(error)}") from None
+
+
+class _Pieces(io.RawIOBase):
+    """Reads what a decompressor has ready, so that what precedes damage is read before the error."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer; return 0 at the end."""
+        piece: bytes = self._stream.read1(len(buffer))  # type: ignore[attr-defined]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        """Close the decompressor."""
+        if not self.closed:
+            self._stream.close()
+        super().close()
 
 
 def _require(content: Content, head: bytes, name: str, command: str = "") -> None:

@@ -131,7 +131,7 @@ def form_of(file: File, wanted: Wanted) -> Form:
     likes = [*_single_sources(wanted.like)]
     if any(isinstance(like, DatasetsSource) and _has_suffix_of(like, name) for like in likes):
         return "datasets"
-    if next(iter(raw_lines(file, "bytes")), b"").startswith(IMAGES_OF_IDX):
+    if _first_bytes(file).startswith(IMAGES_OF_IDX):
         return "idx"
     if has_suffix(name, *CONLL_SUFFIXES):
         return "conll"
@@ -162,9 +162,20 @@ def _has_suffix_of(like: DatasetsSource, name: str) -> bool:
     return like.path in READERS and any(has_suffix(name, Path(file).suffix or "/") for file in files)
 
 
+def _first_bytes(file: File) -> bytes:
+    """Return the first line undecoded; nothing if it cannot be read."""
+    with suppress(DataError):
+        return next(iter(raw_lines(file, "bytes")), b"")
+    return b""
+
+
 def _first_lines(file: File) -> list[str]:
-    """Return the first lines that are UTF-8."""
-    return [line for _, line in islice(lines_or_errors(file), N_LINES) if isinstance(line, str)]
+    """Return the first lines that are UTF-8, as far as the file can be read."""
+    lines: list[str] = []
+    with suppress(DataError):  # reading the records reports it
+        for _, line in islice(lines_or_errors(file), N_LINES):
+            lines += [line] if isinstance(line, str) else []
+    return lines
 
 
 def _is_object(lines: Sequence[str]) -> bool:

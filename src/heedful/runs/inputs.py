@@ -21,9 +21,9 @@ def wanted_columns(run: Run, columns: Columns, names: Mapping[str, str] | None =
     )
 
 
-def input_form(run: Run, columns: Columns, file: File) -> Form:
-    """Return the format of a file of inputs."""
-    return form_of(file, wanted_columns(run, columns))
+def input_form(run: Run, columns: Columns, file: File, names: Mapping[str, str] | None = None) -> Form:
+    """Return the format of a file of inputs; arguments as of `read_inputs`."""
+    return form_of(file, wanted_columns(run, columns, names))
 
 
 def read_inputs(
