@@ -51,7 +51,7 @@ def test_names_of_arguments_and_options_are_as_users_write_them():
     assert [each.name for each in parameters(commands["train"])][:3] == [
         "RECIPE",
         "[KEY=VALUE]...",
-        "--out PATH",
+        "--data FILE",
     ]
     names = {each.name: each for each in parameters(commands["evaluate"])}
     assert names["--links target|source|both"].default == "`target`"
