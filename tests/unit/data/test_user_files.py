@@ -15,6 +15,7 @@ from heedful.data.text import JsonlSource, TsvSource
 from heedful.data.user_files import (
     Wanted,
     field_names,
+    form_of,
     input_records,
     is_user_table,
     user_source,
@@ -449,3 +450,11 @@ def test_a_header_with_some_of_the_columns_is_a_header(tmp_path):
     like = TsvSource(paths="x", columns={"text": "review", "label": "stars"}, header=True)
     with pytest.raises(DataError, match=r"has the columns id, review, but the run also reads stars$"):
         user_table(path, ("text", "label"), like)
+
+
+def test_words_without_tags_are_conll_if_the_file_says_so(tmp_path):
+    path = tmp_path / "new.txt"
+    path.write_text("-DOCSTART-\n\n# id 1\nAnna\nruns\n\n# id 2\nOslo\n\n")
+    file, wanted = File(path, "new.txt"), Wanted(("words",), like=CONLL_LIKE)
+    rows = [record.row for record in input_records(file, wanted, form_of(file, wanted))]
+    assert rows == [{"words": ["Anna", "runs"]}, {"words": ["Oslo"]}]
