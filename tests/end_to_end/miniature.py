@@ -260,8 +260,9 @@ def _jsonl(source: Any, folder: Path, rows: Sequence[Row]) -> None:
 
 def _conll(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     """A word a line with its fields, and a blank line between sentences."""
-    columns = {field: column for column, field in source.columns.items()}
-    fields = range(max(columns) + 1)
+    n_fields = max(*source.columns.values(), len(source.columns) - 1) + 1
+    columns = {field % n_fields: column for column, field in source.columns.items()}
+    fields = range(n_fields)
     sentences = []
     for row in rows:
         words = [row[columns[field]].split() if field in columns else [] for field in fields]

@@ -184,7 +184,7 @@ def _file_source(
         options = " ".join(f"--column {column}=NAME" for column in unnamed)
         argument = ", ".join(f"{column!r}: NAME" for column in unnamed)
         raise DataError(
-            f"{error}; or name its columns: {options} (in Python, columns={{{argument}}})"
+            f"{error}; to name its columns: {options} (in Python, columns={{{argument}}})"
         ) from None
     except DataError as error:
         raise DataError(f"data[{label!r}]: {error}") from None

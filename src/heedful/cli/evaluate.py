@@ -36,7 +36,7 @@ class Sources:
         typer.Argument(
             metavar="FILE",
             help="Score on this file instead of a data set of the recipe: in the format of the training "
-            "data, a table (.csv, .tsv, .parquet), or JSON lines; on two line-aligned files (source, "
+            "data, a table (.csv, .tsv, .xlsx, .parquet), or JSON lines; on two line-aligned files (source, "
             "target); or on a folder of images.",
             show_default=False,
         ),

@@ -49,8 +49,8 @@ class Inputs:
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv, .parquet); JSON "
-            "lines (.jsonl); or images and folders of images. - reads standard input.",
+            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv, .xlsx, .parquet); "
+            "JSON lines (.jsonl); or images and folders of images. - reads standard input.",
             show_default=False,
         ),
     ] = None
@@ -142,7 +142,7 @@ class Inputs:
         if form == "lines" and self.structured and not whole:
             form = "jsonl"
         if self.column and form not in ("table", "jsonl", "parquet", "datasets"):
-            raise RequestError("--column requires a table (.csv, .tsv, .parquet) or JSON lines")
+            raise RequestError("--column requires a table (.csv, .tsv, .xlsx, .parquet) or JSON lines")
         if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
             log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
         return read_inputs(run, columns, source.file, form, names)

@@ -50,7 +50,8 @@ def train(
         None,
         "--column",
         metavar="KEY=NAME",
-        help="Field of a column of the task in the file (text=body), once for each that has another name.",
+        help="Field of a column of the task in the file (text=body; in CoNLL its number, tags=1), "
+        "once for each that has another name.",
     ),
     out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),
     resume: bool = typer.Option(
@@ -90,7 +91,7 @@ def train(
         tensorboard=tensorboard,
         log=log,
     )
-    report(folder, settings.training, trained, as_json)
+    report(folder, settings, trained, as_json)
 
 
 def _saved(run: Path, overrides: list[str], out: Path | None) -> "Recipe":
@@ -153,14 +154,14 @@ def _read(
     return read_recipe(given, overrides, log, resumed=RunFolder(resumed) if resumed else None)[0]
 
 
-def report(folder: Path, settings: "TrainingConfig", trained: "Trained", as_json: bool) -> None:
+def report(folder: Path, recipe: "Recipe", trained: "Trained", as_json: bool) -> None:
     """Print the result of a training in the process that reports it; exit with `STOPPED` after a signal."""
     was_stopped = trained.result.stop_reason == "signal"
     try:
         if trained.is_first and as_json:
-            json_result(_result_record(folder, settings.metric, trained.result))
+            json_result(_result_record(folder, recipe.training.metric, trained.result))
         elif trained.is_first:
-            log_result(folder, settings, trained.result)
+            log_result(folder, recipe, trained.result)
             result(str(folder))
     except OutputClosedError:
         if not was_stopped:
@@ -185,8 +186,9 @@ def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> Json
     }
 
 
-def log_result(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") -> None:
+def log_result(folder: Path, recipe: "Recipe", outcome: "TrainingResult") -> None:
     """Log the result of a training and follow-up commands."""
+    settings = recipe.training
     state, reason = outcome.state, outcome.stop_reason
     best = state.best[0] if state.best else None
     nothing_done = nothing_to_do(settings, outcome)
@@ -204,7 +206,8 @@ def log_result(folder: Path, settings: "TrainingConfig", outcome: "TrainingResul
     if reason == "signal":
         log(f"resume:      heedful train {folder} --resume")
     log(f"predict:     heedful predict {folder}")
-    log(f"evaluate:    heedful evaluate {folder}")
+    test_data = "" if recipe.data.sets.test else " FILE (test data), or --split valid"
+    log(f"evaluate:    heedful evaluate {folder}{test_data}")
 
 
 def nothing_to_do(settings: "TrainingConfig", outcome: "TrainingResult") -> str | None:

@@ -200,8 +200,11 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
 
     Then all lines but comments and blank ones have the same number of fields, two or more, and a blank line
     ends a sentence, not every line. Fields are not texts of several words, and one of them, not the first, is
-    always like a tag: a name in upper case, or with a prefix of span tags, or often the same.
+    always like a tag: a name in upper case, or with a prefix of span tags, or often the same. A file that
+    begins with ``-DOCSTART-`` is CoNLL in any case, also without tags.
     """
+    if next(filter(str.strip, lines), "").startswith(DOCUMENT):
+        return True
     all_blocks = [*blocks((Location("", number), line) for number, line in enumerate(lines, 1))]
     find_comments = CommentFinder.of(all_blocks)
     sentences = [

@@ -49,5 +49,5 @@ def other_format(line: str, location: Location) -> str:
         )
     return (
         f'{location}: not JSON lines, which have an object such as {{"text": "…"}} on each line; for CSV, '
-        "use kind: csv"
+        "use kind: csv (on the command line, leave out --jsonl; --out FILE.jsonl writes JSON lines)"
     )

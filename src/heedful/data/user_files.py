@@ -5,6 +5,7 @@ format of the run's own data. Fields are found by the names that the training da
 file has them, or else by the columns' own names.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ from heedful.data.text import (
     has_field,
     record_of,
 )
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, nearest, quoted
 from heedful.files import has_suffix
 from heedful.identifiers import positions_of
 from heedful.typing import JsonObject
@@ -217,6 +218,7 @@ def user_source(
     if len(paths) == 1 and paths[0].is_dir():
         if not isinstance(like, FOLDERS):
             raise DataError(f"{paths[0]}: is a folder, and the recipe reads files")
+        _check_unnamed(paths[0], names, "a folder of images")
         return like.model_copy(update={"path": stored[0], "skip": 0, "limit": None})
     files = [find(str(path), Path()) for path in paths]
     if len(files) == 1:
@@ -258,8 +260,12 @@ def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
         return _json_lines(path, wanted, stored)
     if form == "datasets":
         like = next(like for like in likes if isinstance(like, DatasetsSource))
-        return like.model_copy(update={"data_files": str(stored), "skip": 0, "limit": None})
+        columns = {**like.columns, **wanted.names}
+        return like.model_copy(
+            update={"data_files": str(stored), "columns": columns, "skip": 0, "limit": None}
+        )
     if form == "squad":
+        _check_unnamed(path, wanted.names, "SQuAD")
         return SquadSource(paths=str(stored))
     if form == "conll":
         return _conll(stored, wanted, likes)
@@ -270,16 +276,49 @@ def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
 def _conll(path: Path, wanted: Wanted, likes: Sequence[Source]) -> ConllSource:
     """Return the source of CoNLL: like the run's, or words in the first field and tags in the last.
 
-    In CoNLL-U, words are in field 1 and universal parts of speech in field 3.
+    In CoNLL-U, field 0 numbers the words, which are in field 1; universal parts of speech are in field 3.
+
+    Raises:
+        DataError: the user names fields by something else than numbers.
     """
     like = next((like for like in likes if isinstance(like, ConllSource)), None)
-    if like is None:
-        universal = has_suffix(path.name, ".conllu")
-        columns = dict(zip(wanted.required, (1, 3) if universal else (0, -1), strict=False))
-        return ConllSource(paths=str(path), columns=columns, universal=universal)
-    numbers = {column: like.columns[column] for column in wanted.required if column in like.columns}
-    changes = {"paths": str(path), "columns": numbers or like.columns, "skip": 0, "limit": None}
+    named = _field_numbers(path, wanted.names)
+    is_universal = has_suffix(path.name, ".conllu")
+    if like is None or (is_universal and 0 in like.columns.values()):
+        columns = dict(zip(wanted.required, (1, 3) if is_universal else (0, -1), strict=False))
+        return ConllSource(paths=str(path), columns={**columns, **named}, universal=is_universal)
+    numbers = {**like.columns, **named}
+    read = {column: numbers[column] for column in wanted.required if column in numbers}
+    changes = {"paths": str(path), "columns": read or like.columns, "skip": 0, "limit": None}
     return like.model_copy(update=changes)
+
+
+def _field_numbers(path: Path, names: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of the field of each column of a CoNLL file that the user names.
+
+    Raises:
+        DataError: one is not a number.
+    """
+    for column, name in names.items():
+        if not re.fullmatch(r"-?[0-9]{1,4}", name):
+            raise DataError(
+                f"{path.name}: {column}: expected the number of a field, since fields of CoNLL have no "
+                f"names, got {quoted(name)}; count from 0, or from the end with -1"
+            )
+    return {column: int(name) for column, name in names.items()}
+
+
+def _check_unnamed(path: Path, names: Mapping[str, str], data_format: str) -> None:
+    """Refuse names of fields for data of a format without them.
+
+    Raises:
+        DataError: there are names.
+    """
+    if names:
+        raise DataError(
+            f"{path.name}: columns: expected none, since {data_format} has no fields to choose from, got "
+            f"{quoted(next(iter(names)))}; remove the names of columns (--column)"
+        )
 
 
 def _json_lines(path: Path, wanted: Wanted, stored: Path) -> JsonlSource:
@@ -389,7 +428,10 @@ def _missing_columns(header: Sequence[str], naming: Mapping[str, str], names: Ma
     for name in names.values():
         if not positions_of(name, header):
             return f"no column {name!r}{nearest(name, header)}; it has {listed(header)}"
-    needed = " and ".join(naming.values())
+    missing = [name for name in naming.values() if not positions_of(name, header)]
+    if len(missing) < len(naming):
+        return f"has the columns {listed(header)}, but the run also reads {' and '.join(missing)}"
+    needed = " and ".join(missing)
     return (
         f"has the columns {listed(header)}, but the run reads {needed}; if this line is a row, add a header"
     )

@@ -31,6 +31,7 @@ from heedful.records import read_text
 from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TASKS, any_task, task_class, task_for
+from heedful.typing import JsonObject
 
 
 def recipe_from(tree: Tree, *, for_training: bool = False) -> Recipe:
@@ -163,8 +164,21 @@ def read_recipe(
     _check_other_entries(recipe, [number for number in range(len(entries)) if number != chosen])
     if amount is not None and chosen is not None:
         limits, settings = entries[chosen].limits, entries[chosen].settings
-        log(f"{settings.mark}: settings for {_amount_text(amount, limits)}: {show(settings.data)}")
+        if applied := _without(settings.data, overrides_tree(overrides).data):
+            log(f"{settings.mark}: settings for {_amount_text(amount, limits)}: {show(applied)}")
     return validated, tree
+
+
+def _without(settings: JsonObject, overrides: JsonObject) -> JsonObject:
+    """Return the settings that no override replaces."""
+    kept: JsonObject = {}
+    for key, value in settings.items():
+        other = overrides.get(key)
+        if key not in overrides:
+            kept[key] = value
+        elif isinstance(value, dict) and isinstance(other, dict) and (inner := _without(value, other)):
+            kept[key] = inner
+    return kept
 
 
 def _amount_of_data(recipe: RecipeInput, overrides: Overrides, entries: Sequence[SizeEntry]) -> Amount | None:
@@ -265,9 +279,10 @@ def _start_of(tree: Tree, recipe: RecipeInput) -> tuple[Tree, dict[str, Tree]] |
     folder = resolve_path(root, start.value)
     path = RunFolder(folder).recipe
     if not folder.exists():
+        base = Path.cwd() if start.mark.source in OVERRIDES else root
         raise RequestError(
             f"{start.mark}: start.run: {folder}: no such folder{other_runs(folder)}; relative paths start at "
-            f"{root}"
+            f"{base}"
         )
     if not path.is_file():
         saved = (folder / "config.json").is_file()

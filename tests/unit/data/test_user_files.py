@@ -7,10 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.data.annotated import ConllSource, SquadSource
+from heedful.data.folders import FolderSource
 from heedful.data.lines import File, Stream
 from heedful.data.sources import BesideSource, ChainSource, open_source
 from heedful.data.text import JsonlSource, TsvSource
-from heedful.data.user_files import Wanted, field_names, input_records, is_user_table, user_table
+from heedful.data.user_files import (
+    Wanted,
+    field_names,
+    form_of,
+    input_records,
+    is_user_table,
+    user_source,
+    user_table,
+)
 from heedful.errors import DataError
 
 
@@ -125,7 +135,9 @@ def test_a_users_own_table_without_names_is_refused_without_another_format(tmp_p
     path = tmp_path / "own.txt"
     path.write_text(content)
     with pytest.raises(
-        DataError, match=r"own\.txt:1: .* text and label(, .*\.jsonl|; if this line is a row, add a header)"
+        DataError,
+        match=r"own\.txt:1: .* (text and label(, .*\.jsonl|; if this line is a row, add a header)"
+        r"|also reads label$)",
     ):
         user_table(path, ("text", "label"))
 
@@ -389,3 +401,60 @@ def test_an_optional_column_is_read_if_the_header_has_it(tmp_path):
     (tmp_path / "in.csv").write_text("pair,text\nb,a\n")
     (own,) = inputs_of(tmp_path / "in.csv", optional=("pair",))
     assert own.row == {"text": "a", "pair": "b"}
+
+
+CONLL_LIKE = ConllSource(paths="x", columns={"words": 0, "tags": -1})
+CONLL_LINES = "Anna NE B-NP B-PER\nruns V B-VP O\n\nOslo NE B-NP B-LOC\n"
+
+
+@pytest.mark.parametrize("like", [CONLL_LIKE, None])
+@pytest.mark.parametrize(
+    ("names", "tags"),
+    [({}, ["B-PER", "O"]), ({"tags": "1"}, ["NE", "V"]), ({"tags": "-2"}, ["B-NP", "B-VP"])],
+)
+def test_the_number_that_a_user_names_is_the_field_of_conll(tmp_path, like, names, tags):
+    path = tmp_path / "a.conll"
+    path.write_text(CONLL_LINES)
+    for source in (
+        user_table(path, ("words", "tags"), like, names),
+        user_source([path], ("words", "tags"), like, names),
+    ):
+        first, _ = next(source.open(tmp_path))
+        assert first == {"words": ["Anna", "runs"], "tags": tags}
+
+
+def test_a_name_for_a_field_without_name_is_refused(tmp_path):
+    path, squad, folder = tmp_path / "a.conll", tmp_path / "a.json", tmp_path / "images"
+    path.write_text(CONLL_LINES)
+    squad.write_text('{"data": []}')
+    folder.mkdir()
+    with pytest.raises(DataError, match=r"^a\.conll: tags: expected the number .* got 'ner'; count from 0"):
+        user_table(path, ("words", "tags"), CONLL_LIKE, {"tags": "ner"})
+    with pytest.raises(DataError, match=r"^a\.json: columns: expected none, since SQuAD .* got 'question'"):
+        user_table(squad, ("question",), SquadSource(paths="x"), {"question": "q"})
+    with pytest.raises(DataError, match=r"^images: columns: expected none, since a folder .* got 'label'"):
+        user_source([folder], ("image", "label"), FolderSource(path="x"), {"label": "y"})
+
+
+def test_conll_u_is_read_by_its_name_if_the_recipe_counts_other_fields(tmp_path):
+    path = tmp_path / "a.conllu"
+    path.write_text("# id 1\n1\tAnna\tAnna\tPROPN" + "\t_" * 6 + "\n")
+    for like in (CONLL_LIKE, None):
+        source = user_table(path, ("words", "tags"), like)
+        assert [row for row, _ in source.open(tmp_path)] == [{"words": ["Anna"], "tags": ["PROPN"]}]
+
+
+def test_a_header_with_some_of_the_columns_is_a_header(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,review\n1,good\n")
+    like = TsvSource(paths="x", columns={"text": "review", "label": "stars"}, header=True)
+    with pytest.raises(DataError, match=r"has the columns id, review, but the run also reads stars$"):
+        user_table(path, ("text", "label"), like)
+
+
+def test_words_without_tags_are_conll_if_the_file_says_so(tmp_path):
+    path = tmp_path / "new.txt"
+    path.write_text("-DOCSTART-\n\n# id 1\nAnna\nruns\n\n# id 2\nOslo\n\n")
+    file, wanted = File(path, "new.txt"), Wanted(("words",), like=CONLL_LIKE)
+    rows = [record.row for record in input_records(file, wanted, form_of(file, wanted))]
+    assert rows == [{"words": ["Anna", "runs"]}, {"words": ["Oslo"]}]

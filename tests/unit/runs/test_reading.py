@@ -74,13 +74,18 @@ def test_a_warm_up_that_leaves_some_is_right(recipe):
     assert read_recipe(recipe(), ["schedule={kind: constant, warmup: 100}"])[0].schedule.warmup == 100
 
 
-def test_a_run_to_start_from_that_is_not_there_is_told_by_its_whole_path(recipe, tmp_path, monkeypatch):
-    (tmp_path / "elsewhere" / "runs" / "a").mkdir(parents=True)
+def test_a_run_to_start_from_that_is_not_there_is_named_by_its_whole_path(recipe, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(RequestError) as raised:
         read_recipe(recipe(), ["start.run=runs/a"])
+    assert f"start.run: {tmp_path / 'elsewhere' / 'runs' / 'a'}: no such folder" in str(raised.value)
+    assert str(raised.value).endswith(f"start at {tmp_path / 'elsewhere'}")
+    (tmp_path / "own.yaml").write_text("base: r.yaml\nstart: {run: runs/a}\n")
+    with pytest.raises(RequestError) as raised:
+        read_recipe(str(tmp_path / "own.yaml"))
     assert f"start.run: {tmp_path / 'runs' / 'a'}: no such folder" in str(raised.value)
-    assert f"start at {tmp_path}" in str(raised.value)
+    assert str(raised.value).endswith(f"start at {tmp_path}")
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
@@ -246,6 +251,24 @@ def test_settings_are_those_for_the_training_data(tmp_path, rows, updates, d_mod
     assert said == lines
 
 
+@pytest.mark.parametrize(
+    ("overrides", "logged"),
+    [
+        (["training.max_updates=9"], "{training: {patience: 2}, model: {d_model: 64}}"),
+        (["training.max_updates=9", "training.patience=3"], "{model: {d_model: 64}}"),
+        (["training.max_updates=9", "training.patience=3", "model.d_model=32"], None),
+    ],
+)
+def test_settings_that_overrides_replace_are_not_logged(tmp_path, overrides, logged):
+    sizes = "sizes: [{max_rows: 3, training: {max_updates: 200, patience: 2}, model: {d_model: 64}}]\n"
+    (tmp_path / "mine.yaml").write_text("base: my-own-labels\ndata: {test: null}\n" + sizes)
+    (tmp_path / "train.tsv").write_text("good\ta text\n")
+    messages = []
+    recipe, _ = read_recipe(str(tmp_path / "mine.yaml"), overrides, log=messages.append)
+    assert recipe.training.max_updates == 9
+    assert [message.split("): ")[1] for message in messages] == ([] if logged is None else [logged])
+
+
 def test_errors_in_all_entries_are_found_whatever_the_data(tmp_path):
     (tmp_path / "mine.yaml").write_text(SIZED.replace("{d_model: 64}", "{d_modle: 64}"))
     message = f"{tmp_path}/mine.yaml:7: model.d_modle: unknown key (did you mean 'd_model'?)"
@@ -290,7 +313,8 @@ def test_sizes_can_be_taken_away_where_a_run_is_continued_from(tmp_path, monkeyp
     assert (recipe.size, recipe.start.run) == (None, "start")
 
 
-def test_any_source_of_training_data_chooses_the_settings(tmp_path):
+def test_any_source_of_training_data_chooses_the_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "a.py").write_text("x = 1\n" * 9)
     (tmp_path / "mine.yaml").write_text("base: my-own-text\n")

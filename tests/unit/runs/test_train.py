@@ -703,7 +703,7 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
 )
 def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, message):
     settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
-    report(run, settings.training, train_into(settings, run, resume=True, device="cpu"), as_json=False)
+    report(run, settings, train_into(settings, run, resume=True, device="cpu"), as_json=False)
     assert message in capsys.readouterr().err
 
 
@@ -712,8 +712,25 @@ def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, message):
 )
 def test_a_training_whose_last_validation_was_the_best_may_be_continued(tmp_path, capsys, reason, best, hint):
     state = TrainingState(update=4, best=[ScoredCheckpoint(best, 0.5)])
-    log_result(tmp_path, recipe().training, TrainingResult(reason, state))
+    log_result(tmp_path, recipe(), TrainingResult(reason, state))
     assert ("training.max_updates=8" in capsys.readouterr().err) == hint
+
+
+@pytest.mark.parametrize(
+    ("test", "command"),
+    [({}, "evaluate {} FILE (test data), or --split valid\n"), ({"news": None}, "evaluate {}\n")],
+)
+def test_the_command_that_evaluates_a_run_names_data_if_the_recipe_has_no_test_set(
+    tmp_path, capsys, test, command
+):
+    settings = recipe()
+    data = settings.data.model_copy(update={"test": dict.fromkeys(test, settings.data.train)})
+    log_result(
+        tmp_path,
+        settings.model_copy(update={"data": data}),
+        TrainingResult("updates", TrainingState(update=4)),
+    )
+    assert command.format(tmp_path) in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -807,7 +824,7 @@ def test_the_cache_takes_a_byte_for_each_token_of_a_tiny_vocabulary(run):
 @pytest.mark.parametrize("is_first", [True, False])
 def test_one_process_alone_tells_the_outcome(tmp_path, capsys, as_json, is_first):
     ended = TrainingResult("updates", TrainingState(update=2))
-    report(tmp_path / "run", recipe().training, module.Trained(None, ended, is_first), as_json)
+    report(tmp_path / "run", recipe(), module.Trained(None, ended, is_first), as_json)
     assert bool(capsys.readouterr().out) == is_first
 
 

@@ -46,9 +46,9 @@ def trained(name, metric, folder, *overrides, conll=""):
     (folder / "rows.conll").write_text(conll or "\n".join(SPANS * 3))
     own = [f"root={folder}", "data.test=null"] if name.startswith("my-own") else []
     if name == "my-own-tags":
-        own += [f"data.{part}.paths=rows.conll" for part in ("train", "valid")]
+        own += [f"data.{part}.paths={folder}/rows.conll" for part in ("train", "valid")]
     if name in ("my-own-numbers", "my-own-pairs"):
-        own += [f"data.{part}.paths=rows.tsv" for part in ("train", "valid")]
+        own += [f"data.{part}.paths={folder}/rows.tsv" for part in ("train", "valid")]
     recipe, _ = read_recipe(name, [*SMALL, *own, f"training.metric={metric}", *overrides])
     result = train_run(recipe, folder / "run", device="cpu").result
     return result.state.best[0].metric, load(folder / "run", device="cpu")

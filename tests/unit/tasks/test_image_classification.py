@@ -56,14 +56,18 @@ def test_rows_become_pixels_and_numbers_and_are_counted():
 
 def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
     rows = [row(IMAGES[0], "dog"), row(BROKEN, "cat", 2)]
-    with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
+    with pytest.raises(
+        DataError, match=r"broken.png: not an image .*\(`data.filter.unreadable: drop` leaves"
+    ):
         list(task().encode(rows, DataReport()))
     report = DataReport()
     assert len(list(task("drop").encode(rows, report))) == 1
     assert report.to_dict()["dropped"] == {"unreadable": {"count": 1, "examples": ["f:2"]}}
     with pytest.raises(DataError, match="no row can be used"):
         list(task("drop").encode(rows[1:], DataReport()))
-    with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
+    with pytest.raises(
+        DataError, match=r"broken.png: not an image .*\(`data.filter.unreadable: drop` leaves"
+    ):
         ImageReader.from_images([BROKEN, *IMAGES], SIZE, 1)
     assert ImageReader.from_images([BROKEN, *IMAGES], SIZE, 1, drop=True) == PROCESSOR.reader
 

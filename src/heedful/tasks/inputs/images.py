@@ -20,7 +20,7 @@ from heedful.typing import JsonObject
 
 LEVELS = 256
 
-DROP_HINT = "`unreadable: drop` leaves such rows out"
+DROP_HINT = "`data.filter.unreadable: drop` leaves such rows out"
 """Hint in messages about images that cannot be read."""
 
 

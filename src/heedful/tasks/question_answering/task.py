@@ -277,7 +277,7 @@ class QuestionAnswering(TextTask):
                     continue
                 span = _NO_WINDOW
             if recipe.data.missing == "error":
-                raise DataError(f"{row.location}: {span} (`missing: drop` leaves such rows out)")
+                raise DataError(f"{row.location}: {span} (`data.missing: drop` leaves such rows out)")
             report.rows += 1
             report.drop(span, row.location)
 

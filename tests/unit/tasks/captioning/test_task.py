@@ -114,7 +114,7 @@ def test_an_unreadable_image_is_refused_by_name_or_left_out_and_counted(tmp_path
     (good,) = arrays(1)
     rows = located(LazyImage.of(good), LazyImage(tmp_path / "no.png", "no.png"), LazyImage.of(good))
     report = DataReport()
-    with pytest.raises(DataError, match=r"t:2: no.png: not an image.*`unreadable: drop`"):
+    with pytest.raises(DataError, match=r"t:2: no.png: not an image.*`data.filter.unreadable: drop`"):
         list(task().encode(rows, DataReport()))
     kept = list(task("drop").encode(rows, report))
     assert [row.location.line for row in kept] == [1, 3]
@@ -125,7 +125,7 @@ def test_a_missing_image_is_one_that_cannot_be_read_and_has_the_name_of_its_row(
     (good,) = arrays(1)
     rows = located(LazyImage.of(good), LazyImage.missing(Location("t", 2)))
     report = DataReport()
-    with pytest.raises(DataError, match=r"^t:2: the image is missing \(`unreadable: drop`"):
+    with pytest.raises(DataError, match=r"^t:2: the image is missing \(`data.filter.unreadable: drop`"):
         list(task().encode(rows, DataReport()))
     assert len(list(task("drop").encode(rows, report))) == 1
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}

@@ -88,7 +88,9 @@ def test_without_labels_the_numbers_of_the_training_masks_are_the_names():
 def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted(column):
     broken = rows()[:2]
     broken[0].row[column] = BROKEN
-    with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
+    with pytest.raises(
+        DataError, match=r"broken.png: not an image .*\(`data.filter.unreadable: drop` leaves"
+    ):
         list(task().encode(broken, DataReport()))
     report = DataReport()
     assert len(list(task("drop").encode(broken, report))) == 1
