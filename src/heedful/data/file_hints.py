@@ -48,6 +48,6 @@ def other_format(line: str, location: Location) -> str:
             f"{command}"
         )
     return (
-        f'{location}: not JSON lines, which have an object such as {{"text": "…"}} on each line; for CSV, '
-        "use kind: csv"
+        f'{location}: not JSON lines, which have an object such as {{"text": "…"}} on each line; for CSV '
+        "in a recipe, use kind: csv"
     )

@@ -67,7 +67,9 @@ def test_an_array_is_to_be_converted(tmp_path, content):
 
 
 def test_a_table_is_no_json_lines(tmp_path):
-    assert re.match("a.jsonl:1: not JSON lines, .* for CSV, use kind: csv", lines(tmp_path, "label,text\n"))
+    assert re.match(
+        "a.jsonl:1: not JSON lines, .* for CSV in a recipe, use kind: csv", lines(tmp_path, "label,text\n")
+    )
 
 
 def test_a_raw_control_character_is_named_once(tmp_path):
