@@ -68,6 +68,15 @@ def number_of(text: str) -> float | None:
     return value if abs(value) != float("inf") else None
 
 
+def value_of(text: str) -> float | str | None:
+    """Return the number that a text is, or ``true`` or ``false``; None if it is neither.
+
+    A truth value is ``true`` in JSON, ``True`` in tables of pandas and ``TRUE`` in those of spreadsheets.
+    """
+    lowered = text.lower()
+    return lowered if lowered in ("true", "false") else number_of(text)
+
+
 def in_order(names: Iterable[str]) -> list[str]:
     """Return names sorted: as numbers if all are numbers, or else as texts."""
     written = sorted(names)

@@ -141,6 +141,8 @@ class Inputs:
         form = "lines" if whole else input_form(run, columns, source.file, names)
         if form == "lines" and self.structured and not whole:
             form = "jsonl"
+            if source.file.can_be_read_again:
+                check_objects(source, columns.inputs)
         if self.column and form not in ("table", "jsonl", "parquet", "datasets"):
             raise RequestError("--column requires a table (.csv, .tsv, .xlsx, .parquet) or JSON lines")
         if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
@@ -159,6 +161,23 @@ class Inputs:
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
         rows = ({columns.inputs[0]: path} for path in _image_paths(self.files))
         return (Record(Location(""), row, row) for row in rows)
+
+
+def check_objects(source: Source, columns: Sequence[str]) -> None:
+    """Check that a file begins with an object of JSON, or an array, whose reader has a remedy of its own.
+
+    Raises:
+        RequestError: it has lines of text.
+    """
+    first = next(filter(str.strip, source.lines()), "{").lstrip()
+    if first.startswith(("{", "[")):
+        return
+    fields = ", ".join(f"{column}: .[{number}]" for number, column in enumerate(columns))
+    program = f"{{{columns[0]}: .}}" if len(columns) == 1 else f'split("\\t") | {{{fields}}}'
+    command = f"jq -Rc {shlex.quote(program)} {shlex.quote(source.file.name)} > NEW.jsonl"
+    raise RequestError(
+        f"{source.file.name}: --jsonl requires JSON lines, got lines of text; convert them: {command}"
+    )
 
 
 def is_image(file: str) -> bool:

@@ -18,6 +18,7 @@ from heedful.data.images import IMAGE, LazyImage, with_images
 from heedful.data.lines import LocatedRow, Row, Rows, Source
 from heedful.data.sources import SourceConfig, open_source
 from heedful.data.store import row_bytes
+from heedful.data.text import TextSource
 from heedful.errors import DataError
 
 TRAIN, VALID = "train", "valid"
@@ -70,9 +71,15 @@ class PartSource(Source):
             share = "the rest" if self.part == TRAIN else f"{self.shares[self.part]:g}"
             raise DataError(
                 f"data.split leaves no rows: none of the {n_rows:,} of the source is in the part "
-                f"{self.part} ({share}); change the shares, read smaller rows, or "
+                f"{self.part} ({share}); change the shares, {self._smaller_rows()}, or "
                 "give data.valid rows of its own (in Python: data={'valid': …})"
             )
+
+    def _smaller_rows(self) -> str:
+        """Return how the source yields more rows: text can be split into documents smaller than files."""
+        if isinstance(self.source, TextSource) and self.source.documents == "file":
+            return "read smaller rows (data.train.documents=line or blank-lines)"
+        return "read smaller rows"
 
 
 def part_of(located: LocatedRow[Row], shares: Mapping[str, float], root: Path) -> str:

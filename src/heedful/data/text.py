@@ -1,10 +1,8 @@
 """Text files: aligned lines, documents, separated values (TSV, CSV) and JSON lines."""
 
-import csv
 import json
 import math
 import re
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -34,7 +32,8 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.data.spreadsheets import ERRORS, LocatedLines, is_workbook, obeying_hint, sheet_rows
+from heedful.data.quoted import quoted_records
+from heedful.data.spreadsheets import ERRORS, is_workbook, obeying_hint, sheet_rows
 from heedful.data.strict_json import parse_strictly, without_nan
 from heedful.errors import DataError, nearest, type_name
 from heedful.files import has_suffix
@@ -334,7 +333,7 @@ class TsvSource(Source):
             return sheet_rows(file)
         located, separator = obeying_hint(located_lines(file), self.separator)
         if self.quotes:
-            return _quoted_records(located, file.name, separator)
+            return quoted_records(located, file.name, separator)
         return ((location, line.split(separator)) for location, line in located)
 
     def _number(self, field: int | str, header: list[str], file: File) -> int:
@@ -474,30 +473,6 @@ def too_few_fields(location: Location, record: Sequence[str], number: int, name:
     n = len(record)
     field = f"field number {number} (from {'the end' if number < 0 else '0'})"
     return f"{location}: {field}{f', {name},' if name else ''} is required, got {n} field{'s' * (n > 1)}"
-
-
-def _quoted_records(located: LocatedLines, name: str, separator: str) -> Iterator[tuple[Location, list[str]]]:
-    """Yield quoted records; one may span several lines and is located by its first."""
-    csv.field_size_limit(limits.LONGEST_LINE)  # an article may be one field, and the default is 131,072
-    of_record: list[Location] = []
-
-    def texts() -> Iterator[str]:
-        for location, line in located:
-            of_record.append(location)
-            yield line + "\n"
-
-    try:
-        for record in csv.reader(texts(), delimiter=separator, strict=True):
-            yield of_record[0], record
-            of_record.clear()
-    except csv.Error as error:
-        problem = f"the quotes of this record do not match ({error})"
-        if "new-line" in str(error):
-            problem = (
-                "a carriage return ends a line here, and a newline others; make them alike: "
-                f"tr '\\r' '\\n' < {shlex.quote(name)} > NEW"
-            )
-        raise DataError(f"{of_record[0] if of_record else name}: {problem}") from None
 
 
 class JsonlSource(Source):

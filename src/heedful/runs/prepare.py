@@ -251,7 +251,8 @@ def _lacks_header(source: object) -> bool:
 def _compared_columns(columns: Columns) -> tuple[tuple[str, str] | None, str | None]:
     """Return the columns of a pair of texts that should differ, and that of classes, if a task has them."""
     has_pair = set(COLUMNS) <= set(columns.required)
-    label = next((column for column in (LABEL, TAGS) if column in columns.required), None)
+    of_classes = {*columns.required} - {*columns.numeric}
+    label = next((column for column in (LABEL, TAGS) if column in of_classes), None)
     return COLUMNS if has_pair else None, label
 
 

@@ -45,7 +45,7 @@ from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.task_info import TaskInfo
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -180,6 +180,11 @@ class Regression(WholeTextTask):
     recipe: RegressionRecipe
     processor: NumberProcessor
 
+    @property
+    def columns(self) -> Columns:
+        """The columns of a labelled text, of which the label is a number."""
+        return replace(super().columns, numeric=(LABEL,))
+
     def processor_with(self, tokenizer: Tokenizer, read_rows: RowReader) -> NumberProcessor:
         """Compute the mean and the deviation of the training targets.
 
@@ -189,7 +194,7 @@ class Regression(WholeTextTask):
         targets = np.array([parse_target(row) for row in read_rows() if self.has_target(row.row)])
         if len(targets) == 0 or np.ptp(targets) == 0:
             problem = f"all labels are {targets[0]:g}" if len(targets) else "there are no rows"
-            raise DataError(f"data.train: {problem}; at least two different numbers are needed")
+            raise DataError(f"{problem}; at least two different numbers are needed")
         return NumberProcessor(tokenizer, Scale(float(targets.mean()), float(targets.std())))
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:

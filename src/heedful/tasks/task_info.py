@@ -53,6 +53,7 @@ class Columns:
             spaces.
         single_valued: columns with exactly one value; a longer list is an error.
         images: columns of images; a path in them is opened.
+        numeric: columns of numbers, which are not classes.
         input_lists: whether an input may also be a list of words.
         trained_as: the column of the training data that an input is, if it has another name there.
         running_text: whether texts are documents, which are read in pieces and may be longer than
@@ -67,6 +68,7 @@ class Columns:
     list_valued: tuple[str, ...] = ()
     single_valued: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
     input_lists: bool = False
     trained_as: Mapping[str, str] = field(default_factory=dict)
     running_text: bool = False

@@ -1,7 +1,9 @@
 """Answers come while the input stays open; the first notes of each sort are logged, the others counted."""
 
+import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -9,8 +11,10 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from heedful.cli.inputs import Source
 from heedful.cli.main import app
-from heedful.cli.predict import FIRST, NoteLog
+from heedful.cli.predict import FIRST, NoteLog, check_objects
+from heedful.errors import RequestError
 from heedful.tasks.prediction import Prediction
 
 UNKNOWN = "1 of 3 words is unknown to this run (the first: 'zebra')"
@@ -99,3 +103,32 @@ def test_a_file_of_unknown_words_does_not_flood(letters, tmp_path):
     *first, last = [line for line in done.stderr.splitlines() if "unknown" in line]
     assert len(first) == FIRST
     assert last.startswith(f"heedful: … and {80 - FIRST} more inputs with unknown words")
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "expected"),
+    [
+        (["text"], 'a "b"\n\n', [{"text": 'a "b"'}, {"text": ""}]),
+        (["text", "pair"], "a\tb c\n\t\n", [{"text": "a", "pair": "b c"}, {"text": "", "pair": ""}]),
+    ],
+)
+def test_lines_of_text_with_jsonl_are_refused_with_a_command_that_converts_them(
+    tmp_path, columns, text, expected
+):
+    file = tmp_path / "new lines.txt"
+    file.write_text(text)
+    with pytest.raises(RequestError, match="--jsonl requires JSON lines, got lines of text") as caught:
+        check_objects(Source.of(str(file)), columns)
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    subprocess.run(str(caught.value).partition("convert them: ")[2], shell=True, cwd=tmp_path, check=True)
+    converted = tmp_path / "NEW.jsonl"
+    assert [json.loads(line) for line in converted.read_text().splitlines()] == expected
+    check_objects(Source.of(str(converted)), columns)
+
+
+def test_jsonl_asks_for_objects_before_it_predicts(letters, tmp_path):
+    (tmp_path / "lines.txt").write_text("a\n")
+    request = ["predict", str(letters), str(tmp_path / "lines.txt"), "--jsonl", "--n-best", "2"]
+    with pytest.raises(RequestError, match=r"convert them: jq -Rc '\{text: \.\}'"):
+        CliRunner().invoke(app, request, catch_exceptions=False)

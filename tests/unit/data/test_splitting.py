@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Source
-from heedful.data.sources import JsonlSource, SegmentedFolderSource, TsvSource, list_columns, open_source
+from heedful.data.sources import (
+    JsonlSource,
+    SegmentedFolderSource,
+    TextSource,
+    TsvSource,
+    list_columns,
+    open_source,
+)
 from heedful.data.splitting import DataSets, PartSource, data_sets, part_of, training_source
 from heedful.errors import DataError
 
@@ -138,6 +145,20 @@ def test_an_empty_part_is_an_error(tmp_path):
     (tmp_path / "rows.tsv").write_text("only\t1\n")
     with pytest.raises(DataError, match=r"none of the 1 of the source is in the part valid \(0\.0001\)"):
         [*open_source(PartSource(source=TABLE, shares={"valid": 1e-4}, part="valid"), tmp_path)]
+
+
+@pytest.mark.parametrize("documents", ["line", "blank-lines"])
+def test_a_text_file_of_one_document_has_parts_if_its_documents_are_as_advised(tmp_path, documents):
+    (tmp_path / "book.txt").write_text("".join(f"line {i}\n\n" for i in range(200)))
+    book = TextSource(paths="book.txt")
+    with pytest.raises(DataError, match="none of the 1 of the source is") as caught:
+        [*PartSource(source=book, shares={"a": 0.5, "b": 0.49999}, part="train").open(tmp_path)]
+    assert documents in str(caught.value).partition("data.train.documents=")[2]
+    smaller = book.model_copy(update={"documents": documents})
+    assert [*PartSource(source=smaller, shares=SHARES, part="valid").open(tmp_path)]
+    with pytest.raises(DataError) as caught:
+        [*PartSource(source=smaller, shares={"a": 0.99, "b": 0.00999}, part="train").open(tmp_path)]
+    assert "data.train.documents" not in str(caught.value)
 
 
 def test_the_sets_of_a_recipe():

@@ -55,6 +55,16 @@ def test_rows_of_test_sets_are_training_rows(notes, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("value", ["{}.5", "7"], ids=["all different", "all but one equal"])
+def test_numbers_are_not_classes(notes, tmp_path, value):
+    """For which 1 and 1.0 would be two, many would be the wrong column, and few of them hard to score."""
+    rows = ["first\t1", "second\t1.0", *(f"text {n}\t{value.format(n)}" for n in range(400))]
+    (tmp_path / "n.tsv").write_text("".join(f"{row}\n" for row in rows))
+    (tmp_path / "v.tsv").write_text("other\t1\n")
+    assert notes("my-own-numbers", LABELS.format("n.tsv"), LABELS.format("v.tsv"), "data.split=null") == []
+    assert notes("my-own-labels", LABELS.format("n.tsv"), LABELS.format("v.tsv"), "data.split=null")
+
+
 def test_labels_of_a_classification(notes, tmp_path):
     rows = ["good\tpos", *["bad\tneg"] * 398, "worse\tNeg", "fine\tpos"]
     (tmp_path / "c.tsv").write_text("".join(f"{row}\n" for row in rows))

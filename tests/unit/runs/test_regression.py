@@ -169,5 +169,5 @@ def test_a_label_of_a_test_set_that_is_no_number_is_named(run, tmp_path):
 def test_numbers_that_are_all_alike_are_refused(tmp_path):
     write(tmp_path)
     (tmp_path / "train.tsv").write_text("2\tone\n2.0\ttwo\n")
-    with pytest.raises(DataError, match="all labels are 2"):
+    with pytest.raises(DataError, match=r"^data\.train: all labels are 2; at least two"):
         into(tmp_path)

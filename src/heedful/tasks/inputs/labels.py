@@ -14,7 +14,7 @@ from heedful.config import Config
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError, RequestError, nearest, quoted
-from heedful.identifiers import identifier, in_order, number_of
+from heedful.identifiers import identifier, in_order, value_of
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
@@ -140,22 +140,22 @@ def _index_of_label(labels: Labels) -> dict[str, int]:
 
 
 @lru_cache(maxsize=8)
-def _label_of_number(labels: Labels) -> dict[float, str]:
-    """Return the label that is each number; several labels may be one number, such as 7 and 007."""
-    numbers = {label: number for label in labels if (number := number_of(label)) is not None}
-    counts = Counter(numbers.values())
-    return {number: label for label, number in numbers.items() if counts[number] == 1}
+def _label_of_value(labels: Labels) -> dict[float | str, str]:
+    """Return the label that is each number or truth value; several may be one number, such as 7 and 007."""
+    values = {label: value for label in labels if (value := value_of(label)) is not None}
+    counts = Counter(values.values())
+    return {value: label for label, value in values.items() if counts[value] == 1}
 
 
 def known_label(label: str, known: Labels) -> str:
-    """Return a label as training knows it: so written, or the only label that is the same number.
+    """Return a label as training knows it: so written, or the only label of the same number or truth value.
 
     Without such a label, it is returned as it is compared (`heedful.identifiers.identifier`).
     """
     compared, index = identifier(label), _index_of_label(known)
-    if label in index or compared in index or (number := number_of(compared)) is None:
+    if label in index or compared in index or (value := value_of(compared)) is None:
         return label if label in index else compared
-    return _label_of_number(known).get(number, compared)
+    return _label_of_value(known).get(value, compared)
 
 
 def labelled_rows(

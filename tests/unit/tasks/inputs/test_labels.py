@@ -1,9 +1,12 @@
 """Labels: which there are, their numbers, and answers made of probabilities."""
 
+import json
+
 import pytest
 import torch
 
 from heedful.data.sources import Location
+from heedful.data.spreadsheets import cell_text
 from heedful.errors import DataError, RequestError
 from heedful.tasks.inputs.labels import (
     LabelsConfig,
@@ -85,10 +88,23 @@ def test_labels_that_are_numbers_are_sorted_as_numbers():
         ("1_0", ("10", "2"), "1_0"),
         ("١", ("1", "2"), "١"),
         ("1e999", ("1", "2"), "1e999"),
+        ("True", ("0", "1"), "True"),
+        ("true", ("True", "true"), "true"),
+        ("TRUE", ("True", "true"), "TRUE"),  # which of both?
+        ("Positive", ("positive", "negative"), "Positive"),
     ],
 )
 def test_a_label_is_found_as_training_has_it(label, known, expected):
     assert known_label(label, known) == expected
+
+
+@pytest.mark.parametrize(
+    "known", [("false", "true"), ("False", "True"), ("FALSE", "TRUE")], ids=["json", "pandas", "excel"]
+)
+def test_truth_values_are_the_same_however_a_program_writes_them(known):
+    written = [json.dumps(True), str(True), cell_text(True)]
+    assert {known_label(label, known) for label in written} == {known[1]}
+    assert {known_label(label, known) for label in (json.dumps(False), str(False), "FALSE")} == {known[0]}
 
 
 def test_labels_of_settings_are_compared_as_those_of_rows():
