@@ -15,13 +15,21 @@ _TWINS = str.maketrans("аеорсухіјѕАВЕКМНОРСТХІЈЅΑΒΕΖ
 """Letters of Cyrillic and Greek that look like Latin ones."""
 
 
+LONGEST = 1000
+"""Characters of a name; a longer text is compared as it is: composing a long run of marks takes minutes."""
+
+
 def identifier(text: str) -> str:
     """Return a name as it is compared: in NFC, without white space and invisible characters at its ends."""
+    if len(text) > LONGEST:
+        return text
     return _AT_ENDS.sub("", text if text.isascii() else unicodedata.normalize("NFC", text))
 
 
 def similar_form(text: str) -> str:
     """Return a form that is equal for names that look alike, apart from case, white space and width."""
+    if len(text) > LONGEST:
+        return text
     visible = text.translate(dict.fromkeys(map(ord, _INVISIBLE)))
     composed = unicodedata.normalize("NFKC", visible).casefold()
     return _BLANKS.sub(" ", composed.translate(_TWINS)).strip()

@@ -16,12 +16,17 @@ SOURCES_OF_FILES = ("files", "idx")
 def with_paths_of_overrides(tree: Tree, folder: FilePath) -> Tree:
     """Return a merged recipe in which relative paths of overrides are absolute, if they start elsewhere.
 
+    If an override sets the ``root``, the paths of all others start there.
+
     Args:
         tree: the merged recipe.
         folder: the folder that its relative paths start from unless it has a ``root``.
     """
     if "root" not in tree.value and folder == FilePath.cwd():
         return tree
+    root = tree.find(("root",))
+    if root is not None and root.mark.source in OVERRIDES:
+        return _replaced(tree, ("root",))
     for path in _paths(tree):
         tree = _replaced(tree, path)
     return tree
@@ -29,7 +34,7 @@ def with_paths_of_overrides(tree: Tree, folder: FilePath) -> Tree:
 
 def _paths(tree: Tree) -> Iterator[Path]:
     """Yield where a recipe has the paths of files and folders."""
-    yield from (("root",), ("start", "run"))
+    yield ("start", "run")
     sources: list[Path] = [("data", "train"), ("data", "valid")]
     tests = tree.find(("data", "test"))
     if tests is not None and isinstance(tests.value, dict):

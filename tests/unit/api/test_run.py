@@ -150,7 +150,7 @@ def test_a_translator_is_scored_on_a_table_of_pairs(make_run, tmp_path, suffix):
         run.evaluate(data=str(path), columns={**columns, "target": "fr"})
     with pytest.raises(RequestError, match=r"has no column 'sources' \(did you mean 'source'\?\)"):
         run.evaluate(data=str(path), columns={"sources": "en"})
-    with pytest.raises(RequestError, match="--column: requires a table; add --table FILE"):
+    with pytest.raises(RequestError, match="--column: names the columns of a file; add FILE"):
         CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--column", "en"], catch_exceptions=False)
 
 

@@ -162,7 +162,7 @@ def test_the_user_names_a_column(letters, tmp_path):
             "in.txt",
             "a\n",
             ["--column", "x"],
-            r"--column requires a table \(.csv, .tsv, .parquet\) or JSON lines",
+            r"--column requires a table \(.csv, .tsv, .xlsx, .parquet\) or JSON lines",
         ),
         (
             "in.csv",

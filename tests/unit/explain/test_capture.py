@@ -427,7 +427,7 @@ def test_another_label_can_be_asked_about(explained):
 def test_every_beam_can_be_looked_at(explained):
     run, given = explained("translation")
     (best,) = run.predict([given])
-    assert len(best.alternatives) == 2
+    assert len(best.alternatives) <= 2  # distinct texts
     for number, prediction in enumerate([best, *best.alternatives]):
         seen = explain_input(run, given, options=AnswerOptions(alternative=number))
         assert seen.answer["text"] == prediction.text

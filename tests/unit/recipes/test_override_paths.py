@@ -61,8 +61,10 @@ def test_only_paths_of_overrides_become_absolute(recipe, override, found, place,
 
 
 def test_a_run_to_start_from_and_a_root_too():
-    overrides = {"start": {"run": "own"}, "root": "own"}
-    assert changed({"start": {"run": "x"}}, overrides) == {"start": {"run": HERE}, "root": HERE}
+    assert changed({"start": {"run": "x"}}, {"start": {"run": "own"}}) == {"start": {"run": HERE}}
+    # Other paths start at a root that is given with them.
+    overrides = {"start": {"run": "run"}, "root": "own"}
+    assert changed({"start": {"run": "x"}}, overrides) == {"start": {"run": "run"}, "root": HERE}
 
 
 def test_paths_stay_relative_where_both_folders_are_the_same():

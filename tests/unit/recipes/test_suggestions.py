@@ -155,11 +155,6 @@ OTHER_KINDS = [
         "model.kind=bert",
         "unknown kind 'bert'; use encoder, or start from an imported BERT, with start.run",
     ),
-    (
-        "phrasebook-tags",
-        "data.train={kind: csv}",
-        "unknown kind 'csv'; use tsv with separator: \",\" and quotes: true",
-    ),
 ]
 
 

@@ -23,7 +23,7 @@ def test_a_size_is_a_whole_number(size):
 
 def test_a_model_that_does_not_fit_is_told():
     with pytest.raises(RequestError, match="does not fit in memory"):
-        heedful.build("transformer-base", vocab_size=11, d_model=8_000_000)
+        heedful.build("transformer-base", vocab_size=11, d_model=65_536, n_layers=200)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed")])

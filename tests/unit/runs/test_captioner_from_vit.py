@@ -236,7 +236,8 @@ def test_settings_of_an_old_version_are_explained_with_file_and_line(folder, tmp
     ]
 
 
-def test_an_encoder_of_texts_has_no_part_of_that_name_to_freeze(folder):
+def test_an_encoder_of_texts_has_no_part_of_that_name_to_freeze(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     recipe = read_recipe(str(folder / "classes.yaml"), ["start={run: vit, frozen: encoder}"])[0]
     with pytest.raises(
         RequestError, match=r"start\.frozen=encoder: this model has no encoder below a decoder"

@@ -50,6 +50,7 @@ def test_rows_of_test_sets_are_training_rows(notes, tmp_path):
     tests = {"own": PAIRS.format("b.tsv", 0, 1), "broken": PAIRS.format("broken.tsv", 0, 1), "other": valid}
     overrides = [f"data.test.{name}={source}" for name, source in tests.items()]
     assert notes("phrasebook-de", train, valid, "data.test.test.limit=3", *overrides) == [
+        "data.test.test: limit reads at most 3 rows of built-in",
         "data.test.own: 1 of 3 (33.3%) rows are also training rows; its scores are too high",
         "data.test.broken: 1 of 1 (100.0%) rows are also training rows; its scores are too high",
     ]

@@ -87,7 +87,8 @@ def test_a_recipe_without_validation_data_names_its_section(folder):
         read(folder)
 
 
-def test_validation_data_may_be_given_beside_a_test_set_of_the_split(folder):
+def test_validation_data_may_be_given_beside_a_test_set_of_the_split(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     valid = "data.valid={kind: tsv, paths: other.tsv, columns: {label: 0, text: 1}}"
     recipe = read(folder, valid, "data.split.valid=null")
     sets = recipe.data.sets

@@ -287,7 +287,7 @@ def test_what_cannot_be_scored_is_refused(run, tmp_path):
         evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(stride=14))
     with pytest.raises(
         RequestError,
-        match=r"has no test set; give split=\"valid\" or data=… \(.*--split valid, or --text FILE",
+        match=r"has no test set; give split=\"valid\" or data=… \(.*--split valid, or FILE",
     ):
         chosen_splits(run, "test", None)
 

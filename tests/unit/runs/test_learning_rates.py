@@ -19,10 +19,10 @@ from heedful.training.schedules import Cosine
 SCHEDULES = [
     ["schedule.kind=warmup", "schedule.warmup=300"],
     ["schedule.kind=inverse-sqrt", "schedule.warmup=300"],
-    ["schedule.kind=inverse-sqrt", "schedule.warmup=5", "schedule.peak=1e-5", "schedule.warmup_from=1e-3"],
+    ["schedule.kind=inverse-sqrt", "schedule.warmup=5", "schedule.peak=1e-5", "schedule.warmup_from=1e-7"],
     ["schedule.kind=cosine", "schedule.warmup=0.137", "schedule.floor=1e-5"],
     ["schedule.kind=linear", "schedule.warmup=3"],
-    ["schedule.kind=linear", "schedule.updates=300", "schedule.warmup=0.5"],
+    ["schedule.kind=linear", "schedule.updates=300", "schedule.warmup=0.5", "schedule.floor=1e-6"],
     ["schedule.kind=constant", "schedule.warmup=0"],
     ["schedule.kind=constant", "schedule.warmup=9999"],
     ["schedule.kind=plateau", "schedule.warmup=17"],

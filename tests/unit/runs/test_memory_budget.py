@@ -85,13 +85,15 @@ def test_a_model_is_refused_where_the_machine_has_one_byte_too_few(monkeypatch):
 
 
 def test_a_vocabulary_that_the_text_may_not_fill_is_no_reason_to_refuse_before_work():
-    settings = recipe(tokenizer={"subwords": {"kind": "word", "vocab_size": 10**12}})
+    settings = recipe(tokenizer={"subwords": {"kind": "word", "vocab_size": 10**7}})
     require_memory(settings, fewest_sizes(settings), CPU)
     with pytest.raises(RequestError, match="does not fit in memory"):
         require_memory(settings, (10**12, 10**12), CPU)
 
 
 def test_sizes_that_cannot_even_be_counted_are_too_large():
-    settings = recipe(model={"d_model": 10**12})
+    settings = recipe()
+    huge = settings.model.model_copy(update={"d_model": 10**12})  # beyond what a recipe accepts
+    settings = settings.model_copy(update={"model": huge})
     with pytest.raises(RequestError, match=r"^model: does not fit in memory"):
         require_memory(settings, fewest_sizes(settings), CPU)

@@ -72,7 +72,8 @@ def test_of_an_input(case):
     found, quiet = run.predict([strange, known])
     side = "source " if "source" in row else ""
     n = "7" if "question" in row else "5"
-    assert found.note == UNKNOWN.format(side).replace("5", n)
+    notes = found.note.split("; output cut at ")  # an untrained model ends few outputs
+    assert notes[0] == UNKNOWN.format(side).replace("5", n)
     assert quiet.note is None or "unknown" not in quiet.note
 
 
@@ -82,7 +83,7 @@ def test_of_a_data_set(case, tmp_path, published):
     path.write_text(json.dumps(row), "utf-8")
     source = JsonlSource(paths=str(path), columns={column: column for column in row})
     evaluation = evaluate(run, "own", source)
-    notes = {note.replace(" (40.0%)", "") for note in evaluation.notes}
+    notes = {note.replace(" (40.0%)", "") for note in evaluation.notes if "outputs were cut" not in note}
     wanted = {UNKNOWN.format(f"{column} ") for column in row if column in ("source", "text", "passage")}
     task = run.recipe.task.kind
     if task == "translation":

@@ -95,8 +95,9 @@ def test_a_start_from_an_encoder_without_a_pooler_gets_one(pretrained, tmp_path)
     assert any("newly initialised heads: class, pooled" in line for line in said)
 
 
-def test_a_run_named_on_the_command_line_stands_above_the_file(pretrained):
+def test_a_run_named_on_the_command_line_stands_above_the_file(pretrained, monkeypatch):
     """And other overrides above that."""
+    monkeypatch.chdir(pretrained)
     file = pretrained / "scratch.yaml"
     own = (
         "tokenizer: {subwords: {kind: word}}\n"
@@ -219,7 +220,10 @@ def test_a_model_of_another_size_is_refused_before_training(pretrained, tmp_path
     "config, tokenizer",
     [(VisionConfig(), ""), (TransformerConfig(), "tokenizer: {shared: true, subwords: {kind: character}}\n")],
 )
-def test_a_model_that_the_task_cannot_take_is_refused_in_one_line(tmp_path, where, config, tokenizer):
+def test_a_model_that_the_task_cannot_take_is_refused_in_one_line(
+    tmp_path, monkeypatch, where, config, tokenizer
+):
+    monkeypatch.chdir(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     (other / "recipe.yaml").write_text(f"{tokenizer}model: {json.dumps(config.model_dump(mode='json'))}\n")

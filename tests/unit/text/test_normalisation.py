@@ -106,7 +106,8 @@ def test_no_other_module_normalises_text():
     """Python's function alone would take minutes for a long run of marks."""
     sources = Path(heedful.__file__).parent.rglob("*.py")
     users = [path.name for path in sources if "unicodedata.normalize(" in path.read_text("utf-8")]
-    assert users == ["normalisation.py"]
+    # Identifiers are short: longer names are compared as they are.
+    assert {*users} == {"identifiers.py", "normalisation.py"}
 
 
 class _Counting:
