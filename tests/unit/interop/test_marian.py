@@ -54,8 +54,9 @@ def change(folder, **values):
 def test_an_exported_run_comes_back_bit_for_bit(run, folder, tmp_path):
     again = import_run(folder, tmp_path / "again").path
     before, after = load(run), load(again)
-    # The tables of positions are long enough for all that heedful reads.
-    changed = {"n_decoder_layers": 2, "max_length": before.recipe.max_source + 1}
+    # The tables of positions are long enough for all that heedful reads and writes.
+    longest = before.recipe.decoding.max_length.of(before.recipe.max_source)
+    changed = {"n_decoder_layers": 2, "max_length": longest + 1}
     assert after.recipe.model == before.recipe.model.model_copy(update=changed)
     assert after.processor.fingerprint == before.processor.fingerprint
     state = before.model.state_dict()
