@@ -125,7 +125,7 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
     check("prediction", first)
-    assert 'standard input:1: expected an object with a string under "image"' in first["error"]
+    assert "standard input:1: field 'image' must be text, got null" in first["error"]
     assert second["text"] == "all is red"
 
 
@@ -173,10 +173,10 @@ def test_a_run_is_described(heedful, folder):
     [
         (["predict", "run", "--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
-        (["predict", "run", "--jsonl"], 'an object with a string under "image"'),
+        (["predict", "run", "--jsonl"], "no field 'image'; there are text"),
         (
             ["evaluate", "run", "--data", "rows.tsv", "rows.tsv"],
-            "--data: not supported for task captioning; use --folder FOLDER or --table FILE",
+            "expected one table or folder to evaluate a captioner, got 2 files",
         ),
         (
             ["train", "recipe.yaml", "model.patch_size=5", "--out", "x"],

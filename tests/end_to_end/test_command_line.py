@@ -9,22 +9,23 @@ from heedful.cli.main import app
 
 VERBS = {
     "train": {
-        "recipe", "overrides", "--out", "--overwrite",
+        "recipe", "overrides", "--data", "--column", "--out", "--overwrite",
         "--resume", "--device", "--print", "--tensorboard", "--json",
     },
     "predict": {
-        "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
+        "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k",
     },
-    "score": {"run", "file", "--jsonl", "--column", "--whole", "--device"},
+    "score": {"run", "file", "--data", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {
-        "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
+        "run", "file", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device",
+        "--json",
         "--text", "--table", "--column", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
         "--temperature", "--top-p", "--top-k",
     },
-    "embed": {"run", "file", "--jsonl", "--column", "--pooling", "--layer", "--device", "--out"},
+    "embed": {"run", "file", "--data", "--jsonl", "--column", "--pooling", "--layer", "--device", "--out"},
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
         "--plot", "--out", "--memory",

@@ -124,7 +124,7 @@ def test_every_input_has_one_output_in_order(heedful, run, tmp_path, request):
     assert outputs["empty"] == ""
     assert re.search(r"source cut from \d+ to 1024 tokens", done.err)
     assert CHOICE.match(done.err)
-    told = done.err.splitlines()
+    told = [line for line in done.err.splitlines() if not line.startswith("heedful: output cut at ")]
     unknown = [line for line in told if " unknown to this run" in line]
     assert len(told) == 2 + len([line for line in unknown if "source cut" not in line])
     own = package.load(folder, device="cpu")
@@ -376,7 +376,7 @@ def test_a_whole_process_does_what_the_forks_do(heedful, process, transformer, t
     text = (transformer.parent / "test.src").read_text("utf-8")
     done = process("-m", "heedful", "predict", transformer, cwd=tmp_path, input=text)
     assert done.returncode == 0
-    assert CHOICE.fullmatch(done.stderr)
+    assert CHOICE.match(done.stderr)
     assert done.stdout == heedful("predict", transformer, cwd=tmp_path, stdin=text).out
     wrong = process("-m", "heedful", "predict", transformer, "--beem", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (2, "")

@@ -92,7 +92,12 @@ class Inputs:
             DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
         """
         file = self.only_file
-        if file is None or is_image(file):
+        if file is None:
+            return None
+        if is_image(file):
+            from heedful.data.lines import find
+
+            find(file, Path())
             return None
         try:
             source = Source.of(file)
