@@ -46,7 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
 # In the sections of layers, wherever these have them; blocks of a size that short texts fill.
 SMALL_LAYER = {"n_heads": 2, "n_kv_heads": 1, "d_ff": 24, "size": 8}
 # An epoch is more than two updates.
-SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "log_every": 1, "tokens_per_update": 60}
+SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "log_every": 1, "tokens_per_update": 48}
 
 
 @dataclass(frozen=True)
