@@ -124,7 +124,7 @@ def check_part(reference: str, contract: type, methods: Iterable[str]) -> None:
     Args:
         reference: import path.
         contract: the base class.
-        methods: names of the methods that the class must define, besides all abstract ones.
+        methods: names of the methods that the class must define, in addition to all abstract ones.
 
     Raises:
         PluginError: it does not, or `load_reference` refuses the import path.

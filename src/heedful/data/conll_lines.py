@@ -45,7 +45,7 @@ def blocks(lines: Iterable[LocatedLine]) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class CommentFinder:
-    """Tells comments from words that begin with ``#``, by comparison with the other lines of a file.
+    """Separates comments from words that begin with ``#``, by comparison with the other lines of a file.
 
     Args:
         shapes: those of the lines that do not begin with ``#``.

@@ -18,7 +18,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", "
 """Suffixes of image files in folders; a file that is named explicitly may have any name."""
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "AVIF")
-"""Supported formats, besides HEIC (the extra ``heic``). Pillow supports more, but starts other programs."""
+"""Supported formats; HEIC needs the extra ``heic``. Pillow supports more, but starts other programs."""
 
 MAX_PIXELS = 2**26
 """Maximum number of pixels of a file (8,192 x 8,192), checked before decoding.

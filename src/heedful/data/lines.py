@@ -259,6 +259,18 @@ def find_all(paths: Paths, root: Path) -> list[File]:
     return [find(path, root) for path in ([paths] if isinstance(paths, str) else paths)]
 
 
+def usable_rows(records: Iterator[Record]) -> Rows:
+    """Yield the rows of records.
+
+    Raises:
+        DataError: that of the first record that cannot be used.
+    """
+    for record in records:
+        if record.error is not None:
+            raise record.error
+        yield LocatedRow(record.row, record.location)
+
+
 def rows_of_all(paths: Paths, root: Path, read: Callable[[File], Rows]) -> Rows:
     """Yield the rows of one or several files, which are found at once and read when reached."""
     return chain.from_iterable(map(read, find_all(paths, root)))

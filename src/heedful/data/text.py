@@ -31,6 +31,7 @@ from heedful.data.lines import (
     raw_lines,
     read_text,
     rows_of_all,
+    usable_rows,
 )
 from heedful.data.quoted import quoted_records
 from heedful.data.spreadsheets import ERRORS, is_workbook, obeying_hint, sheet_rows
@@ -255,10 +256,7 @@ class TsvSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
-        for record in self.records_of(file, self.columns):
-            if record.error is not None:
-                raise record.error
-            yield LocatedRow(record.row, record.location)
+        return usable_rows(self.records_of(file, self.columns))
 
     def records(
         self, root: Path, columns: Collection[str], optional: Collection[str] = ()
@@ -501,10 +499,7 @@ class JsonlSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
-        for record in self.records_of(file, (*self.columns, *self.lists)):
-            if record.error is not None:
-                raise record.error
-            yield LocatedRow(record.row, record.location)
+        return usable_rows(self.records_of(file, (*self.columns, *self.lists)))
 
     def records(
         self, root: Path, columns: Collection[str], optional: Collection[str] = ()

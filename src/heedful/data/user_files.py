@@ -58,7 +58,7 @@ UserTable = TsvSource | JsonlSource | ConllSource | SquadSource | DatasetsSource
 """The sources that can read a user's file of records."""
 
 Form: TypeAlias = Literal["lines", "table", "jsonl", "parquet", "conll", "squad", "datasets", "idx"]
-"""Format of a file; ``lines``: plain text, or a table that only its header or the run's data can tell."""
+"""Format of a file; ``lines``: plain text, or a table that only its header or the run's data reveal."""
 
 FOLDERS = (FolderSource, CaptionedFolderSource, SegmentedFolderSource)
 """The sources that read a folder of images."""
