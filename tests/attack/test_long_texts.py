@@ -177,9 +177,8 @@ def test_messages_about_arguments_are_short(arguments, run, command, tmp_path):
 READ = """
 import resource, sys
 from pathlib import Path
-from heedful.data.sources import open_source
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
-from heedful.data.parquet import parquet_lines
+from heedful.data.parquet import parquet_source
 from heedful.data.text import JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError
 limit = 3 << 30
@@ -192,10 +191,10 @@ sources = {
     "words": lambda: ConllSource(paths=name, columns={"words": 0}),
     "squad": lambda: SquadSource(paths=name),
     "idx": lambda: IdxSource(columns={"image": name}),
+    "parquet": lambda: parquet_source(Path(name), [{"text": "text"}], Path(name)),
 }
 try:
-    rows = parquet_lines(Path(name)) if sys.argv[2] == "parquet" else sources[sys.argv[2]]().open(Path())
-    n = sum(1 for _ in rows)
+    n = sum(1 for _ in sources[sys.argv[2]]().open(Path()))
     print(f"{n} rows")
 except DataError as error:
     print(error)

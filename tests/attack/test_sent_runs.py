@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heedful.artifacts.run_folder import RunFolder, read_json, write_card
+from heedful.artifacts.run_folder import RunFolder, write_card
 from heedful.data.images import LazyImage
 from heedful.recipes.yaml import dump_yaml, read_yaml
 
@@ -110,7 +110,7 @@ def craft(run: Path, key: tuple[str, ...], value: object) -> None:
         section = section[name]
     section[key[-1]] = value
     folder.recipe.write_text(dump_yaml(recipe), "utf-8")
-    card = read_json(folder.card)
+    card = json.loads(folder.card.read_text("utf-8"))
     card["files"] |= folder.hashes([folder.recipe])
     write_card(folder.card, card)
 

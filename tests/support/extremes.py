@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
@@ -162,7 +163,8 @@ class Worker:
         """Kill the process."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            with suppress(BrokenPipeError):
+                self.process.communicate()
             self.process = None
 
     def call(self, value: object) -> Any:
@@ -178,13 +180,15 @@ class Worker:
         line = self._line(self.seconds)
         if line:
             return json.loads(line)
-        ended = self.process.poll()
+        message = f"no answer in {self.seconds} s"
+        if line is not None:
+            message = f"the process ended with {self.process.wait(self.seconds)}"
         self.end()
-        message = f"no answer in {self.seconds} s" if ended is None else f"the process ended with {ended}"
         return {"result": "died", "message": message}
 
-    def _line(self, seconds: float) -> str:
+    def _line(self, seconds: float) -> str | None:
+        """Return the next line of the process, nothing if it has ended, None if there is none in time."""
         assert self.process is not None
         assert self.process.stdout is not None
         readable, _, _ = select([self.process.stdout], [], [], seconds)
-        return self.process.stdout.readline() if readable else ""
+        return self.process.stdout.readline() if readable else None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from heedful.data.lines import Location
+from heedful.limits import check_count
 
 DOCUMENT = "-DOCSTART-"
 """The first field of a line that only marks the beginning of a document."""
@@ -31,11 +32,16 @@ def fields_of(line: str) -> list[str]:
 
 
 def blocks(lines: Iterable[LocatedLine]) -> Iterator[Block]:
-    """Yield the lines between blank lines; a line of white space alone is blank."""
+    """Yield the lines between blank lines; a line of white space alone is blank.
+
+    Raises:
+        DataError: there are more than `heedful.limits.MOST_ITEMS` of them.
+    """
     block: list[LocatedLine] = []
     for location, line in lines:
         if line.strip():
             block.append((location, line))
+            check_count(block, location)
         elif block:
             yield block
             block = []
