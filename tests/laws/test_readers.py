@@ -18,10 +18,11 @@ import pytest
 from PIL import Image
 
 from heedful.api.given import with_data
-from heedful.data.lines import File, find
+from heedful.data.lines import File, LocatedRow, Location, find
+from heedful.data.lines import lines as lines_of
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.inputs import input_form, read_inputs
-from heedful.runs.prepare import rows_of
+from heedful.runs.prepare import join_lists, rows_of
 from heedful.runs.reading import recipe_from
 from heedful.tasks.registry import task_for
 
@@ -337,10 +338,23 @@ def test_inputs_are_those_of_the_training(prepared, verb):
         name: columns.trained_as.get(name, name) for name in (*columns.inputs, *columns.optional_inputs)
     }
     rows = [{name: row[key] for name, key in trained.items() if key in row} for row in prepared.rows]
+    rows = [join_lists(LocatedRow(row, Location("train")), columns).row for row in rows]
     expected = [comparable(columns.input_of(row)) for row in rows]
     if case.name == "train.tsv" and run.task.columns.images:
         inputs = [str(Path(path).resolve()) for path in inputs]
     assert inputs * repeated(case) == expected
+
+
+def test_words_without_their_tags_are_the_sentences_of_the_training(prepared):
+    source, run = prepared.run.recipe.data.train, prepared.run
+    if source.kind != "conll" or source.universal:
+        pytest.skip("the format is not CoNLL, or its name says so")
+    with_tags = [line.split("\t" if "\t" in line else " ") for line in lines_of(prepared.file)]
+    name = f"new{prepared.file.path.suffix}"
+    Path(name).write_bytes(lines([fields[0] for fields in with_tags]))
+    file, columns = find(name, Path()), run.task.columns
+    found = list(read_inputs(run, columns, file, input_form(run, columns, file)))
+    assert [record.row["words"] for record in found] == [row["words"] for row in prepared.rows]
 
 
 def test_an_evaluation_reads_the_rows_of_the_training(prepared):

@@ -196,12 +196,13 @@ def note_comments(
 
 
 def looks_like_conll(lines: Sequence[str]) -> bool:
-    """Return whether a file that begins with these lines has a word with its tags in each line.
+    """Return whether a file that begins with these lines has a word in each line, usually with its tags.
 
-    Then all lines but comments and blank ones have the same number of fields, two or more, and a blank line
-    ends a sentence, not every line. Fields are not texts of several words, and one of them, not the first, is
-    always like a tag: a name in upper case, or with a prefix of span tags, or often the same. A file that
-    begins with ``-DOCSTART-`` is CoNLL in any case, also without tags.
+    Then all lines but comments and blank ones have the same number of fields, and a blank line ends a
+    sentence, not every line. Fields are not texts of several words, and one of them, not the first, is
+    always like a tag: a name in upper case, or with a prefix of span tags, or often the same. Without tags,
+    blank lines are between sentences of single words, one a line. A file that begins with ``-DOCSTART-`` is
+    CoNLL in any case.
     """
     if next(filter(str.strip, lines), "").startswith(DOCUMENT):
         return True
@@ -223,6 +224,8 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
     ):
         return False
     columns = [*zip(*words, strict=True)]
+    if len(columns) == 1:
+        return len(list(filter(None, sentences))) > 1
     n_words = max(sum(len(field.split()) for field in column) for column in columns)
     return n_words <= MOST_WORDS * len(words) and any(map(_are_tags, columns[1:]))
 

@@ -377,10 +377,20 @@ class Task(ABC):
 
     @property
     def embedded_columns(self) -> Columns:
-        """The columns of an input of `Run.embed`: of texts that are read together, the first suffices."""
+        """The columns of an input of `Run.embed`: of texts that are read together, the first suffices.
+
+        Lists of words are joined.
+        """
         columns = self.columns
         others = (*columns.inputs[1:], *columns.optional_inputs)
-        return replace(columns, inputs=columns.inputs[:1], optional_inputs=others, input_lists=False)
+        joined = columns.inputs if columns.input_lists else ()
+        return replace(
+            columns,
+            inputs=columns.inputs[:1],
+            optional_inputs=others,
+            list_valued=tuple(column for column in columns.list_valued if column not in joined),
+            input_lists=False,
+        )
 
     def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:
         """Return inputs as the model reads them to compute a vector of each, for `Run.embed`.

@@ -226,6 +226,7 @@ CONLL = [
     "# sent_id = 1\n1\tin\tin\tADP\t_\n2\tdem\tder\tDET\t_\n\n",
     "a _ _ B-person\nb _ _ O\n\n",
     "the article\ndog noun\nbarks verb\n\nthe article\ncat noun\nsleeps verb\n",
+    "# id 7\nNora\nsleeps\n\n# id 8\nBonn\n\n",
 ]
 OTHERS = [
     "Good morning\nThank you\n\nSee you\nBye bye\n",
@@ -238,6 +239,8 @@ OTHERS = [
     "Nora B-PER\nsleeps O\n",
     "Nora\nsleeps\n\n",
     "Nora B-PER\nsleeps\n\n",
+    "Nora\n\nBonn\n",
+    "Nora\nBonn\nsleeps\n",
     "",
     "\n\n",
     "# a\n# b\n\n",
