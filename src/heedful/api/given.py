@@ -14,7 +14,8 @@ from heedful.data.lines import HeaderError
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
 from heedful.data.sources import SourceConfig, list_columns
 from heedful.data.text import TextSource, TsvSource
-from heedful.data.user_files import field_names, user_source
+from heedful.data.user_files import user_source
+from heedful.data.user_tables import field_names
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
@@ -179,13 +180,8 @@ def _file_source(
         like = None  # its numbered columns are those of another format
     try:
         source = user_source(paths, list(known), like, names)
-    except HeaderError as error:
-        unnamed = [column for column in known if column not in names] or [*known]
-        options = " ".join(f"--column {column}=NAME" for column in unnamed)
-        argument = ", ".join(f"{column!r}: NAME" for column in unnamed)
-        raise DataError(
-            f"{error}; to name its columns: {options} (in Python, columns={{{argument}}})"
-        ) from None
+    except HeaderError:
+        raise
     except DataError as error:
         raise DataError(f"data[{label!r}]: {error}") from None
     settings: dict[str, Any] = source.model_dump(mode="json")

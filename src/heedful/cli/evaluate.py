@@ -61,8 +61,8 @@ class Sources:
         list[str] | None,
         typer.Option(
             metavar="KEY=NAME",
-            help="Field of a column in the file (text=review), once for each column that has another name. "
-            "[default: as in the recipe]",
+            help="Field of a column in the file (text=review; without a header, and in CoNLL, its number, "
+            "text=0), once for each column that has another name. [default: as in the recipe]",
         ),
     ] = None
     folder: Annotated[

@@ -65,7 +65,8 @@ class Inputs:
         typer.Option(
             metavar="NAME",
             help="Field to read in a table or in JSON lines: NAME, once for each text of an input, or "
-            "KEY=NAME (text=review). [default: as in the recipe]",
+            "KEY=NAME (text=review); without a header, and in CoNLL, its number (text=0). "
+            "[default: as in the recipe]",
         ),
     ] = None
 
@@ -148,8 +149,11 @@ class Inputs:
             form = "jsonl"
             if source.file.can_be_read_again:
                 check_objects(source, columns.inputs)
-        if self.column and form not in ("table", "jsonl", "parquet", "datasets"):
-            raise RequestError("--column requires a table (.csv, .tsv, .xlsx, .parquet) or JSON lines")
+        if self.column and form == "lines":
+            raise RequestError(
+                "--column requires a table (.csv, .tsv, .xlsx, .parquet), CoNLL or JSON lines; for standard "
+                "input, write it to a file"
+            )
         if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
             log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
         return read_inputs(run, columns, source.file, form, names)

@@ -50,8 +50,8 @@ def train(
         None,
         "--column",
         metavar="KEY=NAME",
-        help="Field of a column of the task in the file (text=body; in CoNLL its number, tags=1), "
-        "once for each that has another name.",
+        help="Field of a column of the task in the file (text=body; without a header, and in CoNLL, its "
+        "number, tags=1), once for each that has another name.",
     ),
     out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),
     resume: bool = typer.Option(

@@ -14,13 +14,16 @@ def is_parquet(file: str) -> bool:
     return file.lower().endswith(".parquet")
 
 
-def parquet_source(path: Path, namings: Sequence[Mapping[str, str]], stored: Path) -> DatasetsSource:
+def parquet_source(
+    path: Path, namings: Sequence[Mapping[str, str]], stored: Path, remedy: str = ""
+) -> DatasetsSource:
     """Return the source for a file, with the first naming of columns whose fields it has.
 
     Args:
         path: the file.
         namings: the field of each column.
         stored: its path in the source.
+        remedy: the end of the message if it has other fields.
 
     Raises:
         DataError: the file cannot be read.
@@ -31,7 +34,7 @@ def parquet_source(path: Path, namings: Sequence[Mapping[str, str]], stored: Pat
         if all(name in fields or name.split(".")[0] in fields for name in naming.values()):
             return DatasetsSource(path="parquet", data_files=str(stored), columns={**naming}, streaming=True)
     expected = " and ".join(namings[0].values())
-    raise HeaderError(f"{path}: expected the fields {expected}, got {listed(fields)}; rename them")
+    raise HeaderError(f"{path}: expected the fields {expected}, got {listed(fields)}{remedy}")
 
 
 def field_names(path: Path) -> list[str]:

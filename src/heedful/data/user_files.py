@@ -5,18 +5,14 @@ format of the run's own data. Fields are found by the names that the training da
 file has them, or else by the columns' own names.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource, looks_like_conll
-from heedful.data.file_hints import listed, looks_like_data
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
-from heedful.data.functions import PythonSource
 from heedful.data.hub import READERS, DatasetsSource
 from heedful.data.lines import (
     File,
@@ -30,23 +26,22 @@ from heedful.data.lines import (
     lines_or_errors,
     raw_lines,
 )
-from heedful.data.memory import MemorySource
 from heedful.data.parquet import is_parquet, parquet_source
-from heedful.data.sources import BesideSource, ChainSource, list_columns
+from heedful.data.sources import list_columns
 from heedful.data.spreadsheets import WORKBOOKS, is_workbook
-from heedful.data.text import (
-    SEPARATORS,
-    TEXT,
-    FilesSource,
-    JsonlSource,
-    TextSource,
-    TsvSource,
-    has_field,
-    record_of,
+from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource, field_at, has_field, record_of
+from heedful.data.user_tables import (
+    NAME_COLUMNS,
+    Wanted,
+    field_number,
+    longest_record,
+    single_sources,
+    user_tsv,
+    with_header,
+    without_header,
 )
-from heedful.errors import DataError, nearest, quoted
+from heedful.errors import DataError, quoted
 from heedful.files import has_suffix
-from heedful.identifiers import positions_of
 from heedful.typing import JsonObject
 
 USER_TABLES = (".csv", ".tsv", *WORKBOOKS, ".jsonl", ".parquet")
@@ -63,47 +58,11 @@ Form: TypeAlias = Literal["lines", "table", "jsonl", "parquet", "conll", "squad"
 FOLDERS = (FolderSource, CaptionedFolderSource, SegmentedFolderSource)
 """The sources that read a folder of images."""
 
-SPREADSHEET_SEPARATORS = (",", ";")
-"""Separators of tables with quotes, as spreadsheets write them."""
-
 N_LINES = 200
 """Number of lines from which a format is recognised."""
 
 IMAGES_OF_IDX = b"\x00\x00\x08\x03"
 """The first bytes of a file with an array of images."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The columns that are read from a user's file, and how they are found.
-
-    Args:
-        columns: the required columns.
-        optional: columns that are read from records that have them.
-        like: the source of the run's training data; None: unknown.
-        names: the field of each column, if the user names it.
-        trained_as: the column of the training data that a column is, if it has another name there.
-    """
-
-    columns: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-    like: object = None
-    names: Mapping[str, str] = field(default_factory=dict)
-    trained_as: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """The required columns, and those that the user names."""
-        return tuple(dict.fromkeys((*self.columns, *self.names)))
-
-    def namings(self) -> list[dict[str, str]]:
-        """Return maps from the required columns to names of fields; the first that a file has applies."""
-        trained = {column: self.trained_as.get(column, column) for column in self.required}
-        of_run, own = field_names(self.like), {column: column for column in self.required}
-        by_run = {column: of_run[name] for column, name in trained.items() if name in of_run}
-        namings = [{**naming, **self.names} for naming in (by_run, own, trained)]
-        complete = [naming for naming in namings if naming.keys() >= {*self.required}]
-        return [{column: naming[column] for column in self.required} for naming in complete]
 
 
 def is_user_table(file: str) -> bool:
@@ -129,7 +88,7 @@ def form_of(file: File, wanted: Wanted) -> Form:
         return "table"
     if not file.can_be_read_again:
         return "table" if has_suffix(name, ".tsv") else "lines"
-    likes = [*_single_sources(wanted.like)]
+    likes = [*single_sources(wanted.like)]
     if any(isinstance(like, DatasetsSource) and _has_suffix_of(like, name) for like in likes):
         return "datasets"
     if _first_bytes(file).startswith(IMAGES_OF_IDX):
@@ -146,15 +105,6 @@ def form_of(file: File, wanted: Wanted) -> Form:
     if _is_object(first) and (has_suffix(name, ".json") or any(isinstance(x, JsonlSource) for x in likes)):
         return "jsonl"
     return "table" if _is_table(file, first, wanted, likes) else "lines"
-
-
-def _single_sources(source: object) -> Iterator[Source]:
-    """Yield the sources that a source combines, or itself."""
-    if isinstance(source, BesideSource | ChainSource):
-        for part in source.sources:
-            yield from _single_sources(part)
-    elif isinstance(source, Source):
-        yield source
 
 
 def _has_suffix_of(like: DatasetsSource, name: str) -> bool:
@@ -187,7 +137,9 @@ def _is_object(lines: Sequence[str]) -> bool:
 def _is_table(file: File, first: Sequence[str], wanted: Wanted, likes: Sequence[Source]) -> bool:
     """Whether a file of another name is a table: its header names the columns, or it is like the run's."""
     with suppress(DataError):  # of a file whose first line cannot be read
-        if _with_header(file.path, wanted, likes) is not None and len(_longest_header(file.path)) > 1:
+        if with_header(file.path, wanted, likes) is not None and len(longest_record(file.path)) > 1:
+            return True
+        if wanted.names and without_header(file.path, wanted, likes) is not None:
             return True
     lines = [line for line in first if line.strip()]
     tables = (like for like in likes if isinstance(like, TsvSource) and len(like.columns) > 1)
@@ -253,9 +205,9 @@ def user_table(
 
 def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
     """Return the source for a file of records of a format; ``stored`` is its path in the source."""
-    likes = [*_single_sources(wanted.like)]
+    likes = [*single_sources(wanted.like)]
     if form == "parquet":
-        return parquet_source(path, wanted.namings(), stored)
+        return parquet_source(path, wanted.namings(), stored, wanted.remedy(NAME_COLUMNS))
     if form == "jsonl":
         return _json_lines(path, wanted, stored)
     if form == "datasets":
@@ -269,7 +221,7 @@ def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
         return SquadSource(paths=str(stored))
     if form == "conll":
         return _conll(stored, wanted, likes)
-    source = _header_table(path, wanted, likes)
+    source = user_tsv(path, wanted, likes)
     return source.model_copy(update={"paths": str(stored)})
 
 
@@ -299,13 +251,15 @@ def _field_numbers(path: Path, names: Mapping[str, str]) -> dict[str, int]:
     Raises:
         DataError: one is not a number.
     """
+    numbers = {}
     for column, name in names.items():
-        if not re.fullmatch(r"-?[0-9]{1,4}", name):
+        if (number := field_number(name)) is None:
             raise DataError(
                 f"{path.name}: {column}: expected the number of a field, since fields of CoNLL have no "
                 f"names, got {quoted(name)}; count from 0, or from the end with -1"
             )
-    return {column: int(name) for column, name in names.items()}
+        numbers[column] = number
+    return numbers
 
 
 def _check_unnamed(path: Path, names: Mapping[str, str], data_format: str) -> None:
@@ -323,20 +277,38 @@ def _check_unnamed(path: Path, names: Mapping[str, str], data_format: str) -> No
 
 def _json_lines(path: Path, wanted: Wanted, stored: Path) -> JsonlSource:
     """Return the source of JSON lines, whose first object decides on the names."""
-    first = _first_lines(File(path, str(path))) if path.is_file() else []
-    return _json_source(str(stored), first, wanted)
+    file = File(path, str(path))
+    return _json_source(str(stored), file.name, _first_lines(file) if path.is_file() else [], wanted)
 
 
-def _json_source(path: str, lines: Sequence[str], wanted: Wanted) -> JsonlSource:
-    """Return a source with the first naming whose fields the first object has, or else with the first."""
-    record = next(filter(None, map(_object_of, lines)), {})
+def _json_source(path: str, name: str, lines: Sequence[str], wanted: Wanted) -> JsonlSource:
+    """Return a source with the first naming whose fields the first object has.
+
+    Args:
+        path: the path in the source.
+        name: of the file, for messages.
+        lines: the first lines of the file; without an object, its records decide on errors.
+        wanted: the columns.
+
+    Raises:
+        HeaderError: the first object has the fields of no naming.
+    """
+    objects = ((number, record) for number, line in enumerate(lines, 1) if (record := _object_of(line)))
+    number, record = next(objects, (0, None))
     namings = wanted.namings()
-    complete = (naming for naming in namings if all(has_field(record, name) for name in naming.values()))
+    complete = (naming for naming in namings if all(has_field(record, field) for field in naming.values()))
     naming, kept_lists = next(complete, namings[0]), {*list_columns(wanted.like)}
+    missing = [field for field in naming.values() if not has_field(record, field)]
+    if missing and record is not None:
+        try:
+            field_at(record, missing[0], Location(name, number))
+        except DataError as error:
+            is_named = missing[0] in wanted.names.values()
+            raise HeaderError(f"{error}{'' if is_named else wanted.remedy(NAME_COLUMNS)}") from None
     return JsonlSource(
         paths=path,
-        columns={column: name for column, name in naming.items() if column not in kept_lists},
-        lists={column: name for column, name in naming.items() if column in kept_lists},
+        columns={column: field for column, field in naming.items() if column not in kept_lists},
+        lists={column: field for column, field in naming.items() if column in kept_lists},
     )
 
 
@@ -353,115 +325,6 @@ def reads_first(source: Source) -> bool:
         return next(source.open(Path()), None) is not None
     except DataError:
         return False
-
-
-def _table_formats(path: Path, likes: Sequence[Source]) -> list[TsvSource]:
-    """Return the formats of a table with a header in the order in which they are tried."""
-    plain = TsvSource(paths=str(path), columns={TEXT: 0}, header=True)
-    quoted = [plain.model_copy(update={"separator": text, "quotes": True}) for text in SPREADSHEET_SEPARATORS]
-    formats = [plain, *quoted]
-    if (like := _table_like(path, likes)) is not None:
-        formats.insert(0, like.model_copy(update={"header": True}))
-    if has_suffix(path.name, ".csv"):
-        formats.sort(key=lambda table_format: table_format.separator == "\t")
-    return formats
-
-
-def _table_like(path: Path, likes: Sequence[Source]) -> TsvSource | None:
-    """Return the run's own format for a file; a file named ``.csv`` is not one of tabs."""
-    like = next((like for like in likes if isinstance(like, TsvSource)), None)
-    if like is None:
-        return None
-    return like.model_copy(update={"paths": str(path), "skip": 0, "limit": None})
-
-
-def _with_header(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource | None:
-    """Return the first format in which the header has the names of a naming, or None."""
-    for naming in wanted.namings():
-        for table_format in _table_formats(path, likes):
-            candidate = table_format.model_copy(update={"columns": {**naming}})
-            if _has_header(path, candidate):
-                return candidate
-    return None
-
-
-def _header_table(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource:
-    """Return the first format in which the header has the names of a naming, or else that of the run.
-
-    Raises:
-        HeaderError: if there is none.
-    """
-    formats, naming = _table_formats(path, likes), wanted.namings()[0]
-    if not path.is_file():
-        return formats[0].model_copy(update={"columns": {**naming}})
-    if (source := _with_header(path, wanted, likes)) is not None:
-        return source
-    like = _table_like(path, likes)
-    if like is not None and not wanted.names and not field_names(like):
-        return like  # its fields have numbers
-    expected = " and ".join(naming.values())
-    others = (formats[-1].model_copy(update={"separator": other, "quotes": True}) for other in SEPARATORS)
-    named = (other.model_copy(update={"columns": {**naming}}) for other in others)
-    other = next((other.separator for other in named if _has_header(path, other)), None)
-    header = _longest_header(path)
-    if other is None and len(header) > 1 and not looks_like_data(header):
-        raise HeaderError(f"{path}:1: {_missing_columns(header, naming, wanted.names)}")
-    remedy = "add one" if other is None else f"replace {other!r}"
-    raise HeaderError(
-        f"{path}:1: expected a header with the columns {expected}, separated by tabs, commas or "
-        f"semicolons; {remedy}, or use JSON lines (.jsonl)"
-    )
-
-
-def _longest_header(path: Path) -> list[str]:
-    """Return the first record of a file, split by the separator that gives the most fields."""
-    headers: list[list[str]] = [[]]
-    for separator in SEPARATORS:
-        source = TsvSource(paths=str(path), columns={TEXT: 0}, separator=separator, quotes=True)
-        with suppress(DataError):
-            headers.append(next(source.field_lists(File(path, path.name)))[1])
-    return max(headers, key=len)
-
-
-def _missing_columns(header: Sequence[str], naming: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """Return which columns a header has, and which are needed."""
-    for name in names.values():
-        if not positions_of(name, header):
-            return f"no column {name!r}{nearest(name, header)}; it has {listed(header)}"
-    missing = [name for name in naming.values() if not positions_of(name, header)]
-    if len(missing) < len(naming):
-        return f"has the columns {listed(header)}, but the run also reads {' and '.join(missing)}"
-    needed = " and ".join(missing)
-    return (
-        f"has the columns {listed(header)}, but the run reads {needed}; if this line is a row, add a header"
-    )
-
-
-def _has_header(path: Path, like: TsvSource) -> bool:
-    """Whether the first line of a file names the columns."""
-    try:
-        _, first = next(like.field_lists(File(path, path.name)))
-    except DataError:
-        if not like.quotes:
-            raise
-        return False  # a quote may be text in this file
-    names = like.columns.values()
-    return all(positions_of(name, first) if isinstance(name, str) else name in first for name in names)
-
-
-def field_names(source: object) -> dict[str, str]:
-    """Return the names of the fields of each column, in the sources whose fields have names."""
-    if isinstance(source, BesideSource):
-        return {column: name for part in source.sources for column, name in field_names(part).items()}
-    if isinstance(source, ChainSource):
-        return field_names(source.sources[0])
-    if isinstance(source, JsonlSource):
-        return {**source.columns, **source.lists}
-    if isinstance(source, MemorySource):
-        return {**source.columns}
-    if isinstance(source, TsvSource | DatasetsSource | PythonSource):
-        return {column: name for column, name in source.columns.items() if isinstance(name, str)}
-    return {}
 
 
 # Inputs -----------------------------------------------------------------------------------------------------
@@ -487,12 +350,9 @@ def _records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
         return _streamed_objects(file, wanted)
     if form == "idx":
         column = wanted.columns[0]
+        _check_unnamed(file.path, wanted.names, "an array of images")
         return IdxSource(columns={column: str(file.path.resolve())}).records(Path(), (column,))
-    try:
-        source = _source(file.path, form, wanted, file.path)
-    except HeaderError as error:
-        remedy = "" if wanted.names else f"; or choose the fields with --column {wanted.columns[0]}=NAME"
-        raise DataError(f"{error}{remedy}") from None
+    source = _source(file.path, form, wanted, file.path)
     return source.records(Path(), wanted.required, wanted.optional)
 
 
@@ -522,6 +382,6 @@ def _streamed_objects(file: File, wanted: Wanted) -> Iterator[Record]:
         lines.append(line.decode("utf-8", "replace"))
         if _object_of(lines[-1]) is not None:
             break
-    source = _json_source("-", lines, wanted)
+    source = _json_source("-", file.name, lines, wanted)
     whole = Stream.of(file.name, chain(beginning, raw))
     yield from source.records_of(whole, wanted.required, wanted.optional)

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from heedful.data.lines import File, LocatedRow, Record
-from heedful.data.user_files import Form, Wanted, form_of, input_records
+from heedful.data.user_files import Form, form_of, input_records
+from heedful.data.user_tables import Wanted
 from heedful.errors import DataError
 from heedful.runs.prepare import check_sizes, join_lists
 from heedful.runs.run import Run

@@ -11,7 +11,8 @@ from heedful.data.lines import File
 from heedful.data.report import ColumnCounts, DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
-from heedful.data.user_files import UserTable, Wanted, form_of, user_table
+from heedful.data.user_files import UserTable, form_of, user_table
+from heedful.data.user_tables import Wanted
 from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader, Task

@@ -276,7 +276,7 @@ def test_paths_of_tables_train_the_same_weights_as_rows(suffix, from_files, tmp_
 
 def test_a_file_without_the_columns_is_refused_with_the_argument_that_names_them(tmp_path):
     path = written(tmp_path / "rows.csv", list(rows(5, names=("review", "label"))), ("review", "label"))
-    message = r"rows.csv:1: has the columns review, label, but .*; to name its columns: --column label=NAME"
+    message = r"rows.csv:1: has the columns review, label, but .*; to name its columns: --column text=NAME"
     with pytest.raises(DataError, match=message):
         heedful.train("my-own-labels", tmp_path / "run", data={"train": path})
 

@@ -68,7 +68,7 @@ def test_parquet_is_read_as_other_tables(reviews, tmp_path, text):
         (
             {"y": ["a"]},
             [],
-            "in.parquet: expected the fields x, got y; rename them; or .* --column text=NAME",
+            "in.parquet: expected the fields x, got y; to name its columns: --column text=NAME",
         ),
         ({"text": ["a"]}, ["--whole"], "--whole: not supported for .parquet, which has rows"),
         (b"PAR1 but no table", [], "in.parquet: cannot be read as Parquet: "),
@@ -136,8 +136,8 @@ def test_the_user_names_a_column(letters, tmp_path):
             "in.csv",
             "id,review\n1,a\n",
             [],
-            "in.csv:1: has the columns id, review, but the run reads x; if this line is a row, add a "
-            "header; or choose the fields with --column text=NAME",
+            "in.csv:1: has the columns id, review, but the run reads x; to name its columns: "
+            "--column text=NAME",
         ),
         ("in.csv", "x\na\n", ["--column", "y"], "in.csv:1: expected a header with the columns y"),
         (
@@ -162,7 +162,7 @@ def test_the_user_names_a_column(letters, tmp_path):
             "in.txt",
             "a\n",
             ["--column", "x"],
-            r"--column requires a table \(.csv, .tsv, .xlsx, .parquet\) or JSON lines",
+            r"--column requires a table \(.csv, .tsv, .xlsx, .parquet\), CoNLL or JSON lines",
         ),
         (
             "in.csv",

@@ -12,15 +12,8 @@ from heedful.data.folders import FolderSource
 from heedful.data.lines import File, Stream
 from heedful.data.sources import BesideSource, ChainSource, open_source
 from heedful.data.text import JsonlSource, TsvSource
-from heedful.data.user_files import (
-    Wanted,
-    field_names,
-    form_of,
-    input_records,
-    is_user_table,
-    user_source,
-    user_table,
-)
+from heedful.data.user_files import form_of, input_records, is_user_table, user_source, user_table
+from heedful.data.user_tables import Wanted, field_names
 from heedful.errors import DataError
 
 
@@ -125,9 +118,8 @@ def test_names_that_the_user_gives_take_precedence(tmp_path):
 
 def test_lines_without_any_of_the_names_are_refused_by_the_recipes(tmp_path):
     (tmp_path / "own.jsonl").write_text('{"body": "x", "label": "5"}\n')
-    source = user_table(tmp_path / "own.jsonl", ("text", "label"), NAMED["jsonl"])
-    with pytest.raises(DataError, match=r"own\.jsonl:1: no field 'review'"):
-        list(open_source(source, tmp_path))
+    with pytest.raises(DataError, match=r"own\.jsonl:1: no field 'review'.*; to name its columns: "):
+        user_table(tmp_path / "own.jsonl", ("text", "label"), NAMED["jsonl"])
 
 
 @pytest.mark.parametrize("content", ["good\ta\n", "text,lable\na,good\n", '"text\tlabel\na\tgood\n'])
@@ -136,8 +128,8 @@ def test_a_users_own_table_without_names_is_refused_without_another_format(tmp_p
     path.write_text(content)
     with pytest.raises(
         DataError,
-        match=r"own\.txt:1: .* (text and label(, .*\.jsonl|; if this line is a row, add a header)"
-        r"|also reads label$)",
+        match=r"own\.txt:1: .* (text and label(, .*\.jsonl|; to name its columns: .* if this line is a row, )"
+        r"|also reads label; to name its columns: --column label=NAME)",
     ):
         user_table(path, ("text", "label"))
 
@@ -171,7 +163,10 @@ def test_fields_of_parquet_are_found_by_the_runs_names_or_the_columns(tmp_path, 
         rows = [row.row for row in open_source(source, tmp_path / "elsewhere")]
         assert rows == [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
     pandas.DataFrame({"text": texts, "labels": labels}).to_parquet(tmp_path / "wrong.parquet")
-    with pytest.raises(DataError, match=r"expected the fields .* and .*, got text, labels; rename them"):
+    with pytest.raises(
+        DataError,
+        match=r"expected the fields .* and .*, got text, labels; to name its columns: ",
+    ):
         user_table(tmp_path / "wrong.parquet", ("text", "label"), like)
 
 
@@ -448,7 +443,10 @@ def test_a_header_with_some_of_the_columns_is_a_header(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,review\n1,good\n")
     like = TsvSource(paths="x", columns={"text": "review", "label": "stars"}, header=True)
-    with pytest.raises(DataError, match=r"has the columns id, review, but the run also reads stars$"):
+    with pytest.raises(
+        DataError,
+        match=r"has the columns id, review, but the run also reads stars; to name its columns: --column",
+    ):
         user_table(path, ("text", "label"), like)
 
 
