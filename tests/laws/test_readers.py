@@ -18,10 +18,13 @@ import pytest
 from PIL import Image
 
 from heedful.api.given import with_data
+from heedful.cli.predict import image_paths
 from heedful.data.lines import File, LocatedRow, Location, find
 from heedful.data.lines import lines as lines_of
+from heedful.data.user_files import user_source
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.inputs import input_form, read_inputs
+from heedful.runs.left_out import left_out, unread
 from heedful.runs.prepare import join_lists, rows_of
 from heedful.runs.reading import recipe_from
 from heedful.tasks.registry import task_for
@@ -382,6 +385,42 @@ def test_a_training_on_the_file_reads_the_same_rows(prepared):
     required = prepared.run.task.columns.required
     found = [{name: comparable(row[name]) for name in required} for row in rows]
     assert found == [{name: comparable(row[name]) for name in required} for row in prepared.rows]
+
+
+STRAY = {
+    "notes.txt": "a text",
+    "cat/notes.txt": "a text",
+    "dog/deeper/data.csv": "a,b",
+    "cat/.DS_Store": "",
+    "Thumbs.db": "",
+    "dog/desktop.ini": "",
+}
+NOTE = "files that are not read as images: 2 .txt, 1 .csv; the first is cat/notes.txt"
+
+
+def test_files_beside_images_are_skipped_by_every_verb_with_the_same_note(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    recipe = recipe_of(CASES["folder"], write_images(tmp_path))
+
+    def read():
+        user = user_source([Path("images")], ("image", "label"), recipe.data.train, {})
+        sources = {"training": recipe.data.train, "--data": user, "evaluation": user}
+        rows = {name: [*rows_of(recipe, source)] for name, source in sources.items()}
+        found = {
+            name: {str(row.row["image"].content.resolve()) for row in each} for name, each in rows.items()
+        }
+        return {**found, "inputs": {str(Path(path).resolve()) for path in image_paths(["images"])}}
+
+    before = read()
+    assert {len(found) for found in before.values()} == {3}
+    for name, content in STRAY.items():
+        (tmp_path / "images" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "images" / name).write_text(content)
+    capsys.readouterr()
+    assert read() == before
+    assert capsys.readouterr().err == f"heedful: images: {NOTE}\n"
+    assert [*left_out(recipe)] == [f"data.{part}: {NOTE}" for part in ("train", "valid")]
+    assert [*unread(user_source([Path("images")], (), recipe.data.train, {}), Path())] == [NOTE]
 
 
 def settings_tree(settings):

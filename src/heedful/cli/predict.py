@@ -95,7 +95,9 @@ class Inputs:
         file = self.only_file
         if file is None:
             return None
-        if is_image(file):
+        from heedful.data.image_files import is_image_name
+
+        if is_image_name(file):
             from heedful.data.lines import find
 
             find(file, Path())
@@ -168,7 +170,7 @@ class Inputs:
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
-        rows = ({columns.inputs[0]: path} for path in _image_paths(self.files))
+        rows = ({columns.inputs[0]: path} for path in image_paths(self.files))
         return (Record(Location(""), row, row) for row in rows)
 
 
@@ -189,33 +191,28 @@ def check_objects(source: Source, columns: Sequence[str]) -> None:
     )
 
 
-def is_image(file: str) -> bool:
-    """Whether a file is an image by its name."""
-    from heedful.data.image_files import SUFFIXES
-
-    return file.lower().endswith(SUFFIXES)
-
-
-def _image_paths(files: Sequence[str]) -> Iterator[str]:
+def image_paths(files: Sequence[str]) -> Iterator[str]:
     """Yield the paths of images: files as given, and those in folders and their subfolders, sorted by name.
 
     Raises:
         DataError: a folder has no images, or one of several files is not an image by its name.
     """
-    from heedful.data.image_files import SUFFIXES, unread_note
+    from heedful.data.image_files import SUFFIXES, is_image_name, unread_note
     from heedful.data.lines import File, files_in
 
     for file in files:
         if os.path.isdir(file):
             found = [found.name for found in files_in(File(Path(file), file))]
-            if not (images := [name for name in found if name.lower().endswith(SUFFIXES)]):
+            if not (images := [name for name in found if is_image_name(name)]):
                 raise DataError(
                     f"{file}: no images in this folder; expected files named {', '.join(SUFFIXES)}"
                 )
-            if note := unread_note(Path(name) for name in sorted({*found} - {*images})):
-                log(f"{file}: {note}")
+            if note := unread_note(
+                [Path(name).relative_to(file) for name in found if not is_image_name(name)]
+            ):
+                log(f"heedful: {file}: {note}")
             yield from images
-        elif file.lower().endswith(SUFFIXES):
+        elif is_image_name(file):
             yield file
         else:
             raise DataError(f"{file}: expected an image or a folder; a list of paths must be the only FILE")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from heedful.data.file_hints import listed
-from heedful.data.image_files import SUFFIXES
+from heedful.data.image_files import SUFFIXES, is_image_name
 from heedful.data.image_paths import file_at, without_form
 from heedful.data.images import IMAGE, MASK, LazyImage
 from heedful.data.lines import (
@@ -53,17 +53,13 @@ def _find(recipe_path: str, root: Path) -> File:
     return File(folder, name)
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
-
-
 def _stem(path: Path) -> Path:
     """Return a path without its suffix, to compare names in any Unicode form."""
     return without_form(path.with_suffix(""))
 
 
 class FolderSource(Source):
-    """Every file in a class's folder and its subfolders is an image of that class.
+    """Every image in a class's folder and its subfolders is one of that class; other files are skipped.
 
     Rows alternate between classes, and the images of a class are sorted by file name. So if all classes have
     the same size, ``limit`` and ``skip`` take equal parts of each. Files whose names begin with a dot are
@@ -89,18 +85,25 @@ class FolderSource(Source):
 def _classes(folder: File) -> dict[str, list[File]]:
     entries = sorted(path for path in folder.path.iterdir() if not is_hidden(path.name))
     folders = [File(path, str(Path(folder.name) / path.name)) for path in entries if path.is_dir()]
-    classes = {subfolder.path.name: files_in(subfolder) for subfolder in folders}
+    classes = {subfolder.path.name: _images_in(subfolder) for subfolder in folders}
     if not classes:
         raise DataError(f"{folder.path}: has no subfolders; expected one for each class, named by its label")
     for path in entries:
-        if path.is_file() and _is_image(path):
+        if path.is_file() and is_image_name(path):
             raise DataError(f"{path}: image outside the class folders; move it into one, or elsewhere")
     _require_classes(folder, classes)
     if invalid := [label for label in classes if not is_unicode(label)]:
         raise DataError(f"{folder.path / invalid[0]}: the class name is not UTF-8; rename the folder")
     if empty := [label for label, files in classes.items() if not files]:
-        raise DataError(f"{folder.path / empty[0]}: the class has no images; add some, or remove the folder")
+        raise DataError(
+            f"{folder.path / empty[0]}: the class has no images; add files named {', '.join(SUFFIXES)}, or "
+            "remove the folder"
+        )
     return classes
+
+
+def _images_in(folder: File) -> list[File]:
+    return [file for file in files_in(folder) if is_image_name(file.path)]
 
 
 SETS = {"train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval"}
@@ -135,7 +138,7 @@ def _require_classes(folder: File, classes: Mapping[str, list[File]]) -> None:
 
 def _only_folders(path: Path) -> list[str]:
     """Return the subfolders of a folder; none if it also has images."""
-    has_images = any(entry.is_file() and _is_image(entry) for entry in path.iterdir())
+    has_images = any(entry.is_file() and is_image_name(entry) for entry in path.iterdir())
     return [] if has_images else _subfolders(path)
 
 
@@ -169,7 +172,7 @@ class CaptionedFolderSource(Source):
         """Yield rows with an ``image``, not opened yet, and a ``caption``."""
         folder = _find(self.path, root)
         files = files_in(folder)
-        images = [file.path for file in files if _is_image(file.path)]
+        images = [file.path for file in files if is_image_name(file.path)]
         return _caption_rows(_captions(files, images, folder), images, folder)
 
 
@@ -308,34 +311,32 @@ def _by_stem(folder: File, part: str) -> dict[Path, File]:
             f"files have equal names{hint}"
         )
     files: dict[Path, File] = {}
-    for file in files_in(subfolder):
-        if _is_image(file.path):
-            other = files.setdefault(_stem(file.path.relative_to(subfolder.path)), file)
-            if other is not file:
-                raise DataError(f"{file.path}: has the same name as {other.path.name}; rename one of them")
+    for file in _images_in(subfolder):
+        other = files.setdefault(_stem(file.path.relative_to(subfolder.path)), file)
+        if other is not file:
+            raise DataError(f"{file.path}: has the same name as {other.path.name}; rename one of them")
     if not files:
         raise DataError(f"{subfolder.path}: has no images; add some")
     return files
 
 
 def unread_files(source: object, root: Path) -> list[Path]:
-    """Return the files in a folder of images that are not read.
+    """Return the files in a folder of images that are not read, by their paths in it.
 
-    In class folders every file is read, and an error if it is not an image.
+    Files of systems are not counted.
     """
+    if not isinstance(source, FolderSource | CaptionedFolderSource | SegmentedFolderSource):
+        return []
+    folder = _find(source.path, root)
+    parts = (IMAGES, MASKS) if isinstance(source, SegmentedFolderSource) else ("",)
+    files = [file.path for part in parts for file in files_in(File(folder.path / part, part))]
+    others = [path for path in files if not is_image_name(path)]
     if isinstance(source, CaptionedFolderSource):
-        folder = _find(source.path, root)
-        files = [file.path for file in files_in(folder)]
-        stems = {_stem(path) for path in files if _is_image(path)}
+        stems = {_stem(path) for path in files if is_image_name(path)}
         tables = {folder.path / METADATA, folder.path / TABLE}
         others = [
             path
-            for path in files
+            for path in others
             if path not in tables and not (path.suffix.lower() == TEXT_SUFFIX and _stem(path) in stems)
         ]
-    elif isinstance(source, SegmentedFolderSource):
-        folder = _find(source.path, root)
-        others = [file.path for part in (IMAGES, MASKS) for file in files_in(File(folder.path / part, part))]
-    else:
-        return []
-    return [path for path in others if not _is_image(path)]
+    return [path.relative_to(folder.path) for path in others]

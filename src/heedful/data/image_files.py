@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,10 +136,15 @@ def as_data_errors(name: str) -> Iterator[None]:
         raise DataError(f"{name}: cannot be read as an image ({reason})") from None
 
 
-def unread_note(paths: Iterable[Path]) -> str:
+def is_image_name(name: str | Path) -> bool:
+    """Return whether a file in a folder is an image, which its suffix decides."""
+    return str(name).lower().endswith(SUFFIXES)
+
+
+def unread_note(paths: Sequence[Path]) -> str:
     """Return a note on files that are not read as images, by their suffixes; empty if there are none."""
     suffixes = Counter(path.suffix.lower() for path in paths)
     shown = ", ".join(f"{n:,} {suffix or 'without suffix'}" for suffix, n in suffixes.most_common(N_SUFFIXES))
     n_more = len(suffixes) - N_SUFFIXES
     more = f", and {n_more:,} more suffixes" if n_more > 0 else ""
-    return f"files that are not read as images: {shown}{more}" if suffixes else ""
+    return f"files that are not read as images: {shown}{more}; the first is {paths[0]}" if suffixes else ""

@@ -14,6 +14,7 @@ from heedful.errors import RequestError, nearest
 from heedful.nn.modes import evaluating
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
+from heedful.runs.left_out import unread
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
@@ -129,7 +130,6 @@ def evaluate(
     rows = note_comments(rows_of(run.recipe, source), comments.add)
     with evaluating(run.model):
         evaluation = run.task.evaluate(run.model, predict, split, rows, options)
-    if comments.count:
-        notes = (*evaluation.notes, comments.line("noted", SKIPPED_COMMENTS))
-        return replace(evaluation, notes=notes)
-    return evaluation
+    skipped = [comments.line("noted", SKIPPED_COMMENTS)] if comments.count else []
+    notes = (*evaluation.notes, *skipped, *unread(source, run.recipe.folder))
+    return replace(evaluation, notes=notes)

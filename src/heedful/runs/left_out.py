@@ -1,6 +1,7 @@
 """Notes on the rows and files that a training leaves out by its settings or by their names."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from heedful.data.folders import unread_files
@@ -23,8 +24,19 @@ def left_out(recipe: Recipe) -> Iterator[str]:
                 yield f"{key}: skip leaves out the first {part.skip:,} {unit} of {part.kind}"
             if part.limit is not None:
                 yield f"{key}: limit reads at most {part.limit:,} {unit} of {part.kind}"
-            if note := unread_note(unread_files(part, recipe.folder)):
-                yield f"{key}: {note}"
+        yield from (f"{key}: {note}" for note in unread(source, recipe.folder))
+
+
+def unread(source: Any, folder: Path) -> Iterator[str]:
+    """Yield a note for each folder of images of a source that has files which are not read.
+
+    Args:
+        source: the source, or a part of one.
+        folder: the folder that relative paths are resolved against.
+    """
+    for part in _each(source.source if isinstance(source, PartSource) else source):
+        if note := unread_note(unread_files(part, folder)):
+            yield note
 
 
 def _each(source: Any) -> Iterator[Any]:

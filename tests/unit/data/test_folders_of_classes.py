@@ -166,12 +166,14 @@ def test_files_that_are_not_read_are_counted_by_suffix(tmp_path):
         "p/captions.txt",
     )
     found = unread_note(unread_files(CaptionedFolderSource(path="p"), tmp_path))
-    assert found == "files that are not read as images: 2 .cr2, 1 without suffix, 1 .txt"
+    assert found == "files that are not read as images: 2 .cr2, 1 without suffix, 1 .txt; the first is 3.CR2"
     make(tmp_path, "s/images/1.jpg", "s/masks/1.png", "s/masks/1.json", "s/images/Thumbs.db")
     assert unread_note(unread_files(SegmentedFolderSource(path="s"), tmp_path)) == (
-        "files that are not read as images: 1 .json"
+        "files that are not read as images: 1 .json; the first is masks/1.json"
     )
-    assert unread_note(unread_files(FolderSource(path="s"), tmp_path)) == ""
+    assert unread_note(unread_files(FolderSource(path="s"), tmp_path)) == (
+        "files that are not read as images: 1 .json; the first is masks/1.json"
+    )
 
 
 def test_parts_do_not_depend_on_names_or_the_place_of_the_folder(tmp_path):
