@@ -1,7 +1,21 @@
-"""Tables as text and in HTML, as terminals and notebooks show results."""
+"""Tables as text and in HTML, as terminals and notebooks show results, and the dialect of those in files."""
 
 import html
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a table is written.
+
+    Args:
+        separator: the character between fields.
+        beginning: what precedes the header: a byte order mark, a line ``sep=;``, or both.
+    """
+
+    separator: str = ","
+    beginning: str = ""
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:

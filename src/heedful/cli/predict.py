@@ -19,8 +19,9 @@ from heedful.cli.output import check_not_input, check_out, json_result, log, one
 from heedful.cli.tables import OUTPUTS, TableWriter
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.files import has_suffix
+from heedful.tables import Dialect
 from heedful.tasks.prediction import Prediction, Predictor
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from heedful.data.lines import Record
@@ -145,7 +146,7 @@ class Inputs:
         columns = columns or run.task.columns
         if source is None:
             return self._images(run, columns)
-        names = names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
+        names = self._names(columns)
         form = "lines" if whole else input_form(run, columns, source.file, names)
         if form == "lines" and self.structured and not whole:
             form = "jsonl"
@@ -159,6 +160,21 @@ class Inputs:
         if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
             log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
         return read_inputs(run, columns, source.file, form, names)
+
+    def dialect(self, source: Source | None, run: "Run", *, whole: bool) -> Dialect:
+        """Return the dialect of the file if it is a table, or the usual one; arguments as of `read`."""
+        from heedful.runs.inputs import input_dialect, input_form
+
+        if source is None or whole:
+            return Dialect()
+        columns = run.task.columns
+        names = self._names(columns)
+        form = input_form(run, columns, source.file, names)
+        return input_dialect(run, columns, source.file, form, names)
+
+    def _names(self, columns: "Columns") -> dict[str, str]:
+        """Return the fields that the user names, by column."""
+        return names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
 
     def _images(self, run: "Run", columns: "Columns") -> "Iterator[Record]":
         """Yield the images that are given as files and folders."""
@@ -354,6 +370,8 @@ def predict(
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
         predictor = task.predictor(loaded_run, precision)
+        if table is not None:
+            table.dialect = inputs.dialect(source, loaded_run, whole=plain.whole)
         if plain.stream:
             records = inputs.read(source, loaded_run, whole=plain.whole)
             answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), records)
@@ -367,7 +385,7 @@ def predict(
             if masks is not None:
                 masks.add(record.row.get(first_key, ""), prediction)
             if table is not None:
-                table.add(record.fields, prediction)
+                table.add(table_fields(record, table, loaded_run.task.columns), prediction)
             elif inputs.structured:
                 json_result(answer_record(record, prediction, columns))
             else:
@@ -437,6 +455,16 @@ def answer_record(record: "Record", prediction: Prediction, columns: set[str]) -
     """
     answer = {**prediction.to_dict(), "version": 1}
     return with_input(record, answer, {*prediction.keys(), *(columns if record.error else ())})
+
+
+def table_fields(record: "Record", table: TableWriter, columns: "Columns") -> JsonMapping:
+    """Return the fields of a record for a table: words as a line, as tags are, but for JSON lines."""
+    from heedful.tasks.inputs.words import as_line
+
+    words = record.row.get(columns.inputs[0])
+    if table.is_jsonl or not columns.input_lists or not isinstance(words, list):
+        return record.fields
+    return {name: as_line(words) if value == words else value for name, value in record.fields.items()}
 
 
 def with_input(record: "Record", answer: JsonObject, reserved: Collection[str]) -> JsonObject:

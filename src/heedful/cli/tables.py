@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from heedful.cli.output import check_out
 from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
+from heedful.tables import Dialect
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -32,13 +33,18 @@ class TableWriter(ExitStack):
 
     Args:
         path: a file named ``.csv``, ``.tsv`` or ``.jsonl``.
+
+    Attributes:
+        is_jsonl: whether the file has JSON lines.
+        dialect: how a table is written; tabs separate the fields of one named ``.tsv``.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         check_out(path, OUTPUTS)
         self.path = path
-        self._is_jsonl = path.suffix.lower() == ".jsonl"
+        self.dialect = Dialect()
+        self.is_jsonl = path.suffix.lower() == ".jsonl"
         # Lines of JSON: the header of a table is only known after the last record.
         self._records = self.enter_context(
             SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8", newline="\n")  # noqa: SIM115
@@ -69,17 +75,19 @@ class TableWriter(ExitStack):
                 f"--out {self.path}: the input has a field {clashes[0]!r}, which is a column of the output; "
                 "rename it"
             )
-        self._records.write(json_text({**own, **predicted}, allow_nan=not self._is_jsonl) + "\n")
+        self._records.write(json_text({**own, **predicted}, allow_nan=not self.is_jsonl) + "\n")
 
     def write(self) -> None:
         """Write the file; an existing one is replaced once the new one is complete."""
         self._records.seek(0)
         with whole_file(self.path) as file:
-            if self._is_jsonl:
+            if self.is_jsonl:
                 shutil.copyfileobj(self._records, file)
                 return
             names = [*self._own_names, *self._predicted_names]
-            separator = "\t" if self.path.suffix.lower() == ".tsv" else ","
+            is_tsv, dialect = self.path.suffix.lower() == ".tsv", self.dialect
+            file.write(dialect.beginning.partition("sep=")[0] if is_tsv else dialect.beginning)
+            separator = "\t" if is_tsv else dialect.separator
             table = csv.writer(file, delimiter=separator, lineterminator="\n")
             table.writerow(names)
             records = map(json.loads, self._records)

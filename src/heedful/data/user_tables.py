@@ -10,13 +10,15 @@ from pathlib import Path
 from heedful.data.file_hints import listed, looks_like_data
 from heedful.data.functions import PythonSource
 from heedful.data.hub import DatasetsSource
-from heedful.data.lines import File, HeaderError, Source
+from heedful.data.lines import File, HeaderError, Location, Source, decoded, located_lines, raw_lines
 from heedful.data.memory import MemorySource
 from heedful.data.sources import BesideSource, ChainSource
+from heedful.data.spreadsheets import obeying_hint
 from heedful.data.text import SEPARATORS, TEXT, JsonlSource, TsvSource, first_missing
 from heedful.errors import DataError, nearest
 from heedful.files import has_suffix
 from heedful.identifiers import positions_of
+from heedful.tables import Dialect
 
 SPREADSHEET_SEPARATORS = (",", ";")
 """Separators of tables with quotes, as spreadsheets write them."""
@@ -214,6 +216,21 @@ def _format_like(path: Path, likes: Sequence[Source]) -> TsvSource | None:
     if like is None:
         return None
     return like.model_copy(update={"paths": str(path), "skip": 0, "limit": None})
+
+
+def dialect_of(path: Path, wanted: Wanted) -> Dialect:
+    """Return the dialect of a table, for another that the same program opens; without tabs.
+
+    Raises:
+        DataError: as of `user_tsv`, or the file cannot be read.
+    """
+    file = File(path, str(path))
+    first = next(raw_lines(file), b"")
+    line, own = decoded(first, Location(file.name)), user_tsv(path, wanted, [*single_sources(wanted.like)])
+    lines, separator = obeying_hint(located_lines(file), own.separator)
+    mark = "\ufeff" if line.startswith("\ufeff") else ""
+    hint = "" if next(lines, (Location(""),))[0].line == 1 else f"sep={separator}\n"
+    return Dialect(beginning=mark) if separator == "\t" else Dialect(separator, mark + hint)
 
 
 def _first_record(path: Path, table_format: TsvSource) -> Sequence[str]:

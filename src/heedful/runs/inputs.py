@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from heedful.data.lines import File, LocatedRow, Record
+from heedful.data.spreadsheets import is_workbook
 from heedful.data.user_files import Form, form_of, input_records
-from heedful.data.user_tables import Wanted
+from heedful.data.user_tables import Wanted, dialect_of
 from heedful.errors import DataError
 from heedful.runs.prepare import check_sizes, join_lists
 from heedful.runs.run import Run
+from heedful.tables import Dialect
 from heedful.tasks.task_info import Columns
 
 FORMS: dict[Form, str] = {"table": "a table", "jsonl": "JSON lines", "conll": "CoNLL", "squad": "SQuAD"}
@@ -25,6 +27,19 @@ def wanted_columns(run: Run, columns: Columns, names: Mapping[str, str] | None =
 def input_form(run: Run, columns: Columns, file: File, names: Mapping[str, str] | None = None) -> Form:
     """Return the format of a file of inputs; arguments as of `read_inputs`."""
     return form_of(file, wanted_columns(run, columns, names))
+
+
+def input_dialect(
+    run: Run, columns: Columns, file: File, form: Form, names: Mapping[str, str] | None = None
+) -> Dialect:
+    """Return the dialect of a table of inputs, or the usual one; arguments as of `read_inputs`.
+
+    Raises:
+        DataError: the table has other columns, or cannot be read.
+    """
+    if form != "table" or is_workbook(file) or not file.can_be_read_again:
+        return Dialect()
+    return dialect_of(file.path, wanted_columns(run, columns, names))
 
 
 def read_inputs(

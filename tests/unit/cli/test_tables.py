@@ -1,5 +1,6 @@
 """Tables in and out of `predict`: which fields are read, and what pandas reads of the output."""
 
+import csv
 import datetime
 import gzip
 import json
@@ -16,9 +17,14 @@ from typer.testing import CliRunner
 import heedful
 from heedful.cli import tables
 from heedful.cli.main import app
+from heedful.cli.predict import table_fields
 from heedful.cli.tables import TableWriter
+from heedful.data.lines import Location, Record
+from heedful.data.user_files import user_table
 from heedful.errors import DataError, RequestError
+from heedful.tasks.inputs.words import as_line, words_and_tags
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.task_info import Columns
 
 
 def predict(run, *arguments, status=0, **options):
@@ -275,3 +281,57 @@ def test_values_that_are_not_texts_are_written_as_json(tmp_path):
     assert (tmp_path / "out.csv").read_text("utf-8") == (
         'x,y,z,w,prediction\n"[1, ""a""]",,true,,p\n,,,\\ud800,q\n'
     )
+
+
+DIALECTS = [
+    (beginning, separator)
+    for separator in (",", ";")
+    for beginning in ("", "\ufeff", f"sep={separator}\n", f"\ufeffsep={separator}\n")
+]
+
+
+@pytest.mark.parametrize(("beginning", "separator"), DIALECTS)
+def test_the_program_that_wrote_a_table_opens_the_output(letters, tmp_path, beginning, separator):
+    """It reads the first bytes and the separator of the input, and nothing else is between fields."""
+    own, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    header = separator.join(("text", "n"))
+    own.write_text(f'{beginning}{header}\n"a{separator} b"{separator}1\nb{separator}2\n')
+    predict(letters, own, "--column", "text", "--out", out)
+    written = out.read_text()
+    assert written.startswith(f"{beginning}{header}{separator}prediction{separator}")
+    _, *rows = csv.reader(written.removeprefix(beginning).splitlines(), delimiter=separator)
+    assert [row[:2] for row in rows] == [[f"a{separator} b", "1"], ["b", "2"]]
+    again = predict(letters, out, "--column", "text")
+    assert again.stdout == predict(letters, own, "--column", "text").stdout
+    predict(letters, own, "--column", "text", "--out", tmp_path / "out.tsv")
+    mark = beginning.partition("sep")[0]
+    assert (tmp_path / "out.tsv").read_text().startswith(f"{mark}text\tn\tprediction\t")
+
+
+def test_tables_of_tabs_and_other_inputs_become_tables_of_commas(letters, tmp_path):
+    for name, content in (("in.tsv", "text\tn\na\t1\n"), ("in.jsonl", '{"text": "a", "n": 1}\n')):
+        (tmp_path / name).write_text(content)
+        predict(letters, tmp_path / name, "--column", "text", "--out", tmp_path / "out.csv")
+        assert (tmp_path / "out.csv").read_text().startswith("text,n,prediction,")
+
+
+SENTENCES = st.lists(st.lists(st.text(max_size=5), min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@given(sentences=SENTENCES)
+def test_words_and_their_tags_are_written_as_training_reads_them(tmp_path_factory, suffix, sentences):
+    path = tmp_path_factory.mktemp("table") / f"out{suffix}"
+    columns = Columns(("words", "tags"), ("words",), list_valued=("words", "tags"), input_lists=True)
+    tags = [[f"T{n}" for n, _ in enumerate(words)] for words in sentences]
+    with TableWriter(path) as writer:
+        for words, of_words in zip(sentences, tags, strict=True):
+            record = Record(Location("x"), {"tokens": words, "other": ["a", "b"]}, {"words": words})
+            writer.add(table_fields(record, writer, columns), Prediction(" ".join(of_words)))
+        writer.write()
+    source = user_table(path, ("words", "tags"), None, {"words": "tokens", "tags": "prediction"})
+    read = [words_and_tags(row) for row in source.open(path.parent)]
+    assert [each for _, each in read] == tags
+    expected = [[word if suffix == ".jsonl" else as_line([word]) for word in words] for words in sentences]
+    assert [words for words, _ in read] == expected

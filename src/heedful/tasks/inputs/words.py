@@ -25,6 +25,11 @@ def split(line: str) -> list[str]:
     return _WORD.findall(line)
 
 
+def as_line(words: Sequence[str]) -> str:
+    """Return words as a line that `split` splits into as many; blanks in a word become no-break spaces."""
+    return " ".join("\u00a0".join(split(word)) or "\u00a0" for word in words)
+
+
 def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
     """Return the words of a row and their tags; a column is a list, or a line with blanks.
 
