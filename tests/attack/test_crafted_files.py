@@ -50,6 +50,11 @@ def embed(kind: str, folder: Path) -> None:
     run.embed([given(kind, run)])
 
 
+def score(kind: str, folder: Path) -> None:
+    run = heedful.load(folder, device="cpu")
+    run.score([("a b", "a b")])
+
+
 def describe(kind: str, folder: Path) -> None:
     str(heedful.describe(folder))
 
@@ -210,10 +215,45 @@ def test_weights_that_are_no_numbers_are_refused_by_every_verb_with_one_message(
             seal(run, path)
         # A model of checkpoints may be an average: their names are not in its message.
         expected = rf"{run}\S*: damaged: \S+ contains {value}; "
-        verbs = [predict, evaluate, explain, embed, export, *([start] if state == "finished" else [resume])]
+        verbs = [
+            predict,
+            evaluate,
+            explain,
+            embed,
+            score,
+            export,
+            *([start] if state == "finished" else [resume]),
+        ]
         for verb in verbs:
             with pytest.raises(DamagedError, match=expected):
                 verb(kind, run)
+        # What is described depends on the recipe; no weight is read.
+        assert (
+            str(heedful.describe(run)).partition("\n")[2]
+            == str(heedful.describe(folder / state)).partition("\n")[2]
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", ["NaN", "infinity"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_a_checkpoint_that_holds_no_numbers_is_damaged_and_an_older_one_resumed(
+    trained, value, name, tmp_path
+):
+    """The resumed run is equal to one whose newest checkpoint does not exist."""
+    kind, folder = trained
+    runs = {each: Path(shutil.copytree(folder / "unfinished", tmp_path / each)) for each in ("bad", "cut")}
+    newest = {each: max((run / "checkpoints").iterdir()) for each, run in runs.items()}
+    TENSORS[value](newest["bad"] / name)
+    seal(runs["bad"], newest["bad"] / name)
+    shutil.rmtree(newest["cut"])
+    intact = max((runs["cut"] / "checkpoints").iterdir()).name
+    with pytest.raises(DamagedError, match=rf"{name}: damaged: .* contains {value}; .* --resume.*{intact}"):
+        predict(kind, runs["bad"])
+    for run in runs.values():
+        resume(kind, run)
+    weights = [(run / "weights.safetensors").read_bytes() for run in runs.values()]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.slow

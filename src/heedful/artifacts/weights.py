@@ -197,6 +197,17 @@ def check_finite(tensors: Mapping[str, Tensor], source: str) -> None:
             raise DamagedError(f"{source}: damaged: {name} contains {problem}; {RESTORE}")
 
 
+def check_finite_file(path: Path) -> None:
+    """Check the tensors of a file as `check_finite` does, one after another.
+
+    Raises:
+        DamagedError: the file cannot be read, or a tensor contains NaN or infinity.
+    """
+    with opened(path) as file:
+        for name in file.keys():  # noqa: SIM118
+            check_finite({name: file.get_tensor(name)}, str(path))
+
+
 def _ties(
     tensors: Mapping[str, Tensor], aliases: Mapping[str, str], model_aliases: Mapping[str, str]
 ) -> list[str]:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.artifacts.weights import (
-    check_finite,
+    check_finite_file,
     load_weights,
     named_tensors,
     opened,
@@ -48,7 +48,8 @@ from heedful.typing import JsonMapping, JsonObject
 
 R = TypeVar("R", bound=Record)
 
-_FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
+_TENSORS = ("model.safetensors", "optimizer.safetensors")
+_FILES = (*_TENSORS, "state.json")
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,6 @@ class Checkpoint:
         load_weights(self.path / "model.safetensors", model)
         path = self.path / "optimizer.safetensors"
         tensors, _ = read_tensors(path)
-        check_finite(tensors, str(path))
         try:
             load_state_tensors(optimizer, model, tensors)
         except RequestError as error:
@@ -282,7 +282,8 @@ def load(path: Path) -> Checkpoint:
 
     Raises:
         DataError: ``path`` does not exist, or its format version is not supported.
-        DamagedError: a file is missing or damaged; the message names it and the newest intact checkpoint.
+        DamagedError: a file is missing or damaged, or a tensor is not finite; the message names it and the
+            newest intact checkpoint.
     """
     try:
         return _load(path)
@@ -327,6 +328,8 @@ def _load(path: Path) -> Checkpoint:
         if name not in files:
             raise DamagedError(f"{manifest}: damaged: files.{name}: missing")
         _verify(path / name, files[name])
+    for name in _TENSORS:
+        check_finite_file(path / name)
     record = _read(path / "state.json", StateFile)
     if record.training.update != _update(path):
         raise DamagedError(
