@@ -1,6 +1,7 @@
 """BERT of transformers: what it saves is imported, what is exported it loads, and both compute the same."""
 
 import json
+import re
 import warnings
 
 import pytest
@@ -12,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+import heedful
 from heedful.data.batch import Batch
-from heedful.errors import RequestError
+from heedful.errors import DataError, RequestError
 from heedful.interop.bert import BERT, _configuration
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.conversion import export_run, import_run
@@ -249,6 +251,24 @@ def test_classes_have_their_names(tmp_path):
     assert transformers.AutoConfig.from_pretrained(out).id2label == labels
     # heedful writes down that inputs are pairs, for which transformers has no key.
     assert load(import_run(out, tmp_path / "again").path).recipe.task.pairs
+
+
+def test_labels_without_names_get_them_as_every_message_says(tmp_path):
+    """The note of the import and the error about rows with other labels have the same remedy, which works."""
+    make("BertForSequenceClassification", tmp_path / "their", tokenizer_of(), num_labels=2)
+    notes, rows = [], [{"text": "a", "label": "good"}, {"text": "b", "label": "bad"}]
+    run = heedful.load(import_run(tmp_path / "their", tmp_path / "run", notes.append).path)
+    (note,) = [note.removeprefix("note: ") for note in notes if "LABEL_0" in note]
+    with pytest.raises(DataError) as raised:
+        run.evaluate(data=rows)
+    assert note in str(raised.value)
+    key, file = re.search(r"names under (\w+) in its ([\w.]+), and import it again", note).groups()
+    path = tmp_path / "their" / file
+    names = {key: {"0": "bad", "1": "good"}}
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | names), "utf-8")
+    again = heedful.load(import_run(tmp_path / "their", tmp_path / "again", notes.append).path)
+    assert again.evaluate(data=rows).scores
+    assert sum("LABEL_0" in note for note in notes) == 1
 
 
 def test_a_classifier_of_pairs_that_does_not_say_so_is_made_to_as_the_note_says(tmp_path):

@@ -25,6 +25,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.tasks.base import Log
+from heedful.tasks.inputs.labels import placeholder_note
 from heedful.tasks.inputs.processor import TaskProcessor
 
 FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
@@ -108,7 +109,9 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
     recipe = recipe_from(Tree.of(imported.recipe, Mark(str(source))))
     n_parameters = sum(parameter.numel() for parameter in imported.model.parameters())
     log(f"{source}: {model_format.name}, {n_parameters:,} parameters, {_sizes(imported.processor)}")
-    for note in [*imported.notes, *unread_notes(checkpoint, model_format.harmless)]:
+    unnamed = placeholder_note(getattr(imported.processor, "labels", ()))
+    notes = [*imported.notes, unnamed, *unread_notes(checkpoint, model_format.harmless)]
+    for note in filter(None, notes):
         log(f"note: {note}")
     card = {"format": model_format.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):

@@ -185,10 +185,8 @@ def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) 
     """
     indices = _index_of_label(labels)
     if label not in indices:
-        raise DataError(
-            f"{where}: unknown {name} {label!r}, which does not occur in the training data"
-            f"{nearest(label, labels)}; expected one of {first_labels(labels)}"
-        )
+        unseen = "" if placeholder_note(labels) else ", which does not occur in the training data"
+        raise DataError(f"{where}: unknown {name} {label!r}{unseen}{_known_labels(label, labels)}")
     return indices[label]
 
 
@@ -207,8 +205,7 @@ def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> l
     for label, known_one in written.items():
         if known_one not in known:
             raise RequestError(
-                f"{key}{': ' if key else ''}unknown label {label!r}{nearest(label, known)}; expected one of "
-                f"{first_labels(known)}"
+                f"{key}{': ' if key else ''}unknown label {label!r}{_known_labels(label, known)}"
             )
     return [*written.values()]
 
@@ -274,6 +271,23 @@ class UnknownLabels:
             f"{n_unseen:,} with a {name} that training has not seen count as wrong: "
             f"{', '.join(entries)}{ellipsis}"
         ]
+
+
+def placeholder_note(labels: Sequence[str]) -> str:
+    """Return what to do about labels that transformers named ``LABEL_0``, ``LABEL_1`` …; empty for others."""
+    if [*labels] != [f"LABEL_{number}" for number in range(len(labels))]:
+        return ""
+    return (
+        "the labels have no names, only numbers (LABEL_0 …); write their names under id2label in its "
+        "config.json, and import it again"
+    )
+
+
+def _known_labels(label: str, known: Sequence[str]) -> str:
+    """Return the end of a message about an unknown label: the known ones, and the remedy."""
+    if note := placeholder_note(known):
+        return f"; expected one of {first_labels(known)}; {note}"
+    return f"{nearest(label, known)}; expected one of {first_labels(known)}"
 
 
 def first_labels(labels: Sequence[str]) -> str:

@@ -49,6 +49,24 @@ def test_a_label_has_the_number_of_its_place():
         label_index("goood", ("bad", "good"), Location("f", 3))
 
 
+@pytest.mark.parametrize(
+    ("labels", "are_placeholders"),
+    [
+        (("LABEL_0", "LABEL_1"), True),
+        (("LABEL_1", "LABEL_0"), False),
+        (("LABEL_0", "good"), False),
+        (("bad", "good"), False),
+    ],
+)
+def test_labels_without_names_are_noticed_wherever_a_label_is_unknown(labels, are_placeholders):
+    with pytest.raises(DataError) as of_row:
+        label_index("1", labels, Location("f", 3))
+    with pytest.raises(RequestError) as of_setting:
+        check_known(["1"], labels, "x")
+    for raised in (of_row, of_setting):
+        assert ("config.json" in str(raised.value)) == are_placeholders
+
+
 def test_the_answer_is_the_most_probable_label_and_then_the_next():
     log_probs = torch.tensor([0.2, 0.5, 0.2, 0.1]).log()
     found = label_prediction(log_probs, ("a", "b", "c", "d"), 3)
