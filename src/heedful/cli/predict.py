@@ -505,6 +505,7 @@ class NoteLog:
     def __init__(self) -> None:
         self.n = self.failed = 0
         self._counts: Counter[str] = Counter()
+        self._odd: Counter[str] = Counter()
 
     def add(self, answer: "Prediction | Embedding", input_text: Any) -> None:
         """Log the note or error of one answer; ``input_text`` is its input."""
@@ -514,14 +515,28 @@ class NoteLog:
         if answer.error:
             self.failed += 1
             log(f"heedful: {answer.error}")
-        elif answer.note:
+            return
+        self._add_odd(answer, input_text)
+        if answer.note:
             kind = "unknown words" if is_of_unknown_words(answer.note) else "a note"
             self._counts[kind] += 1
             if self._counts[kind] <= FIRST:
                 log(f"heedful: {answer.note}: {input_text[:60]!r}{'…' * (len(input_text) > 60)}")
 
+    def _add_odd(self, answer: "Prediction | Embedding", input_text: Any) -> None:
+        """Count an input that is answered like any other, although it is hardly a text."""
+        from heedful.data.findings import NUL
+
+        texts = [input_text] if isinstance(input_text, str) else input_text
+        if isinstance(texts, list) and any(isinstance(text, str) and NUL in text for text in texts):
+            self._odd["with NUL characters, which are read as text"] += 1
+        if isinstance(input_text, str) and input_text.isspace() and not answer.note:
+            self._odd["of white space alone, which is read as text"] += 1
+
     def summarize(self) -> None:
-        """Log how many further notes of each sort there were."""
+        """Log how many inputs are hardly texts, and how many further notes of each sort there were."""
+        for kind, n in self._odd.items():
+            log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}")
         for kind, n in self._counts.items():
             if n > FIRST:
                 further = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"

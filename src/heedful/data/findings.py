@@ -28,6 +28,9 @@ MISSING_VALUES = frozenset(
 
 ESCAPED_RETURN = "_x000D_"
 
+NUL = "\0"
+"""A character of files in UTF-16, or of binary files, but hardly of a text."""
+
 
 class Findings:
     """Counts of the rows of a data set that pass through.
@@ -45,7 +48,8 @@ class Findings:
         self.classes: Counter[str] = Counter()
         self.tags: Counter[str] = Counter()
         self.missing: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.n_escaped = 0
+        self.blank: Counter[str] = Counter()
+        self.n_escaped = self.n_nul = 0
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Count each row and pass it on."""
@@ -56,7 +60,11 @@ class Findings:
                 if isinstance(cell, str):
                     if cell in MISSING_VALUES:
                         self.missing[column][cell] += 1
+                    self.blank[column] += cell.isspace()
                     self.n_escaped += ESCAPED_RETURN in cell
+                    self.n_nul += NUL in cell
+                elif isinstance(cell, list):
+                    self.n_nul += any(NUL in str(part) for part in cell)
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
@@ -77,6 +85,7 @@ class Findings:
                 *self._identical(),
                 *self._spellings(),
                 *self._missing_values(),
+                *self._no_texts(),
                 *self._one_class(),
                 *self._many_classes(self.classes, "labels", "rows"),
                 *self._many_classes(self.tags, "tags", "words"),
@@ -125,6 +134,17 @@ class Findings:
         if self.n_escaped:
             cells = f"{self.n_escaped:,} cells contain {ESCAPED_RETURN}, by which Excel escapes a line end"
             yield f"{cells}; remove it: sed -i 's/{ESCAPED_RETURN}//g' FILE"
+
+    def _no_texts(self) -> Iterator[str]:
+        for column, n in self.blank.items():
+            if n:
+                rows = counted(n, self.n_rows)
+                yield f"{rows} rows have white space alone as {column}; remove them if they are mistakes"
+        if self.n_nul:
+            yield (
+                f"{self.n_nul:,} cells contain NUL characters; if these are mistakes, remove them: "
+                "tr -d '\\000' < FILE > NEW"
+            )
 
     def _one_class(self) -> Iterator[str]:
         n_rows = self.classes.total()

@@ -86,6 +86,23 @@ def test_other_notes_are_counted_too(capsys):
     assert last.startswith("heedful: … and 2 more inputs with a note")
 
 
+@pytest.mark.parametrize("n", [1, FIRST + 3])
+def test_inputs_that_are_hardly_texts_are_counted_in_one_line_for_each_kind(capsys, n):
+    notes = NoteLog()
+    for _ in range(n):
+        for text in ("a\0b", ["a", "\0"], " ", "\t", "a", "", ["a"], None):
+            notes.add(Prediction("x"), text)
+        notes.add(Prediction("x", note=CUT), "a")
+        notes.add(Prediction("", note="the input is empty"), "  ")
+        notes.add(Prediction("", error="f:1: no JSON"), "\0")
+    notes.summarize()
+    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("heedful: ")]
+    assert [line for line in found if "as text" in line] == [
+        f"heedful: {2 * n} inputs with NUL characters, which are read as text",
+        f"heedful: {2 * n} inputs of white space alone, which is read as text",
+    ]
+
+
 def test_errors_are_always_logged(capsys):
     notes = NoteLog()
     for number in range(FIRST + 5):

@@ -27,6 +27,16 @@ def test_more_than_half_of_the_pairs_identical(n_identical, noted):
     ]
 
 
+def test_cells_that_are_hardly_texts_are_counted_once():
+    rows = [{"text": text, "words": ["a"]} for text in ("a\0b", "a", "", " ", "\t\u00a0", "\0\0")]
+    assert notes_of([*rows, {"text": "a b", "words": ["a", "\0"]}]) == [
+        "data.train: 2 of 7 (28.6%) rows have white space alone as text; remove them if they are mistakes",
+        "data.train: 3 cells contain NUL characters; if these are mistakes, remove them: "
+        "tr -d '\\000' < FILE > NEW",
+    ]
+    assert notes_of([{"text": text, "words": ["a"]} for text in ("a b", "")]) == []
+
+
 def test_labels_that_differ_in_case():
     assert notes_of([{"label": label} for label in ("pos", "Pos", "neg", "POS", "pos")], label="label") == [
         "data.train: 'POS' (1) and 'Pos' (1) and 'pos' (2) look alike, but differ in upper and lower case; "

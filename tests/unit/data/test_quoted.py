@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.data.lines import Location
 from heedful.data.quoted import quoted_records
+from heedful.errors import DataError
 
 FIELDS = st.text('a", ;', max_size=6)
 """Texts of what could be mistaken for the end or the padding of a field."""
@@ -18,11 +19,17 @@ SEPARATORS = st.sampled_from(",;\t| ")
 
 
 def read(text: str, separator: str = ",") -> list[list[str]]:
-    located = ((Location("t.csv", number), line) for number, line in enumerate(text.splitlines(), 1))
+    located = (
+        (Location("t.csv", number), line)
+        for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)
+    )
     return [record for _, record in quoted_records(located, "t.csv", separator)]
 
 
-@given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1), SEPARATORS.filter(str.strip), st.data())
+FIELDS_OF_LINES = st.text('a", ;\n', max_size=8)
+
+
+@given(st.lists(st.tuples(FIELDS_OF_LINES, FIELDS), min_size=1), SEPARATORS.filter(str.strip), st.data())
 def test_blanks_around_quoted_fields_do_not_count(rows, separator, data):
     blanks = st.integers(0, 2).map(" ".__mul__)
     lines = (
@@ -58,6 +65,44 @@ def test_what_programs_write_is_read_back(rows, separator, quoting):
 )
 def test_other_blanks_and_quotes_are_text(line, fields):
     assert read(line) == [fields]
+
+
+@pytest.mark.parametrize(
+    ("text", "records"),
+    [
+        ('x, "a\n b" , c', [["x", "a\n b", " c"]]),
+        ('x, "a\ny, b', [["x", ' "a'], ["y", " b"]]),  # no quote follows
+        ('x, "a\ny, "b" c', [["x", ' "a'], ["y", ' "b" c']]),  # it ends no field
+        ('x, "a\ny, 5" b\nz, "c"', [["x", ' "a'], ["y", ' 5" b'], ["z", "c"]]),
+        ('x, "a ""b""\nc"\ny, d', [["x", 'a "b"\nc'], ["y", " d"]]),
+    ],
+)
+def test_a_quote_after_a_blank_begins_a_field_of_several_lines_if_one_ends_it(text, records):
+    assert read(text) == records
+
+
+def test_the_end_of_a_field_is_searched_in_a_bounded_number_of_lines():
+    read_lines = []
+
+    def lines():
+        for number in range(5000):
+            read_lines.append(number)
+            yield Location("t", number), 'x, "a' if number == 0 else "y, b"
+
+    records = quoted_records(lines(), "t", ",")
+    assert next(records)[1] == ["x", ' "a']
+    assert len(read_lines) < 2000
+
+
+def test_an_error_in_a_line_is_raised_in_its_place():
+    def lines():
+        yield Location("t", 1), 'x, "a'
+        raise DataError("t:2: not UTF-8")
+
+    records = quoted_records(lines(), "t", ",")
+    assert next(records)[1] == ["x", ' "a']
+    with pytest.raises(DataError, match="t:2: not UTF-8"):
+        next(records)
 
 
 def test_a_record_of_several_lines_is_located_by_its_first():
