@@ -2,10 +2,12 @@
 
 import json
 import random
+import re
 
 import pytest
 from crafting import RAW, changes, seal
 
+from heedful import limits
 from heedful.errors import DamagedError, RequestError
 from heedful.text.configuration import (
     BpeConfig,
@@ -52,6 +54,30 @@ def test_a_crafted_tokenizer_can_be_used_or_is_refused(kind, tmp_path, amount):
         assert not message or message.startswith(f"{changed_path}: "), how
         assert len(message) < 2_000, how
     assert n_refused > len(RAW) / 2
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word"])
+def test_a_token_longer_than_any_text_is_refused_shortly(kind, tmp_path, monkeypatch):
+    path, changed_path = tmp_path / "a.tokenizer.json", tmp_path / "b.tokenizer.json"
+    train_tokenizer(KINDS[kind], TEXTS).save(path)
+    record = json.loads(path.read_bytes())
+    model = record["content"]["data"]["model"]
+    vocabulary = model["vocab"]
+    if "merges" in model:
+        model["merges"] = []
+    monkeypatch.setattr(limits, "LONGEST_TEXT", 1000)
+    for n, is_refused in ((200, False), (1100, True)):
+        if isinstance(vocabulary, dict):
+            last = max(vocabulary, key=vocabulary.__getitem__)
+            vocabulary["x" * n] = vocabulary.pop(last)
+        else:
+            vocabulary[-1][0] = "x" * n
+        changed_path.write_bytes(json.dumps(record).encode())
+        seal(tmp_path, changed_path)
+        message = refusal(changed_path, kind)
+        assert bool(message) == is_refused, message
+        assert not message or re.search(r"a token of 1,10\d bytes, more than 1,000: ", message)
+        assert len(message) < 400
 
 
 def refusal(path, how):

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 import heedful
+from heedful import limits
 from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 from heedful.interop.bert import BERT, _configuration
@@ -251,6 +252,26 @@ def test_classes_have_their_names(tmp_path):
     assert transformers.AutoConfig.from_pretrained(out).id2label == labels
     # heedful writes down that inputs are pairs, for which transformers has no key.
     assert load(import_run(out, tmp_path / "again").path).recipe.task.pairs
+
+
+@pytest.mark.parametrize("where", ["added", "vocabulary"])
+def test_a_huge_token_is_refused_by_its_folder_in_a_short_message(tmp_path, monkeypatch, where):
+    make("BertForSequenceClassification", tmp_path / "their", tokenizer_of(), num_labels=2)
+    path = tmp_path / "their" / "tokenizer.json"
+    content = json.loads(path.read_text("utf-8"))
+    vocabulary, token = content["model"]["vocab"], "x" * 3000
+    number = vocabulary.pop(max(vocabulary, key=vocabulary.__getitem__))
+    if where == "added":
+        content["added_tokens"].append({**content["added_tokens"][-1], "content": token, "id": number})
+    else:
+        vocabulary[token] = number
+    path.write_text(json.dumps(content), "utf-8")
+    monkeypatch.setattr(limits, "LONGEST_TEXT", 1000)
+    with pytest.raises((RequestError, DataError)) as raised:
+        import_run(tmp_path / "their", tmp_path / "run")
+    assert str(raised.value).startswith(str(tmp_path / "their"))
+    assert len(str(raised.value)) < 500
+    assert re.search("3,00[01]", str(raised.value))
 
 
 def test_labels_without_names_get_them_as_every_message_says(tmp_path):

@@ -19,6 +19,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
@@ -202,6 +203,7 @@ _FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=gnu11", "-fPIC", "
 # OpenMP and -march=native are not available everywhere.
 _ATTEMPTS = [[*_FLAGS, "-fopenmp"], _FLAGS, [flag for flag in _FLAGS if flag != "-march=native"]]
 _TIMEOUT = 300  # seconds; compiling takes two
+_STALE = 3600  # seconds after which no process still writes a file
 
 
 def build(flags: list[str] | None = None) -> ctypes.CDLL:
@@ -327,10 +329,19 @@ def _cached_library(cache: Path, stem: str) -> Path | None:
     return None
 
 
+def _remove_stale(cache: Path) -> None:
+    """Remove copies that killed processes left; a copy takes less than a second."""
+    for path in cache.glob("*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _STALE:
+                path.unlink()
+
+
 def _store(library: Path, cache: Path | None, stem: str) -> Path:
     """Copy the library into the cache atomically; return its path there, or ``library`` if that fails."""
     if cache is None:
         return library
+    _remove_stale(cache)
     try:
         handle, name = tempfile.mkstemp(dir=cache, suffix=".tmp")
         os.close(handle)

@@ -14,7 +14,7 @@ from typing import get_args
 from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
 
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import DamagedError, RequestError, quoted
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
@@ -110,7 +110,7 @@ def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple
     files = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
     if any(files.template_ids) and not whole_texts:
         raise RequestError(
-            f"{files.path}: post_processor: {files.post_processor!r} adds tokens to every text; "
+            f"{files.path}: post_processor: {quoted(files.post_processor)} adds tokens to every text; "
             "heedful adds none"
         )
     check_added(checkpoint, files.path, files.ids)
@@ -127,7 +127,7 @@ def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple
         raise DamagedError(f"{files.path}: the merges do not fit the vocabulary: {error}") from None
     if any(files.template_ids) and files.template_ids != ([end] * 2, [end] * 3):
         raise RequestError(
-            f"{files.path}: post_processor: {files.post_processor!r} adds tokens to every text; "
+            f"{files.path}: post_processor: {quoted(files.post_processor)} adds tokens to every text; "
             "heedful adds an end token before it and one after each, or none"
         )
     return Tokenizer(build(config, library_data(config, model))), numbering, any(files.template_ids)
@@ -141,7 +141,7 @@ def _from_library(checkpoint: Checkpoint) -> _TokenizerFiles:
         raise RequestError(f"{path}: model: {model['type']!r}: GPT-2's is 'BPE', of bytes")
     for key, allowed in _REQUIRED.items():
         if model.get(key) not in allowed:
-            raise RequestError(f"{path}: model.{key}: {model[key]!r} is not supported")
+            raise RequestError(f"{path}: model.{key}: {quoted(model[key])} is not supported")
     merges = [(left, right) for left, right in model["merges"]]
     added = frozenset(token["content"] for token in content["added_tokens"])
     template_ids = (library.encode("").ids, library.encode("", "").ids)
@@ -196,7 +196,9 @@ def _merges(checkpoint: Checkpoint) -> list[tuple[str, str]]:
             continue
         pieces = line.rstrip("\r").split(" ")
         if len(pieces) != 2:
-            raise DamagedError(f"{checkpoint.path / MERGES}:{line_number}: expected two pieces, got {line!r}")
+            raise DamagedError(
+                f"{checkpoint.path / MERGES}:{line_number}: expected two pieces, got {quoted(line)}"
+            )
         merges.append((pieces[0], pieces[1]))
     return merges
 
@@ -215,7 +217,9 @@ def _specials(files: _TokenizerFiles, names: list[str], checkpoint: Checkpoint) 
         raise config.error("eos_token_id", "is not in the vocabulary, and there is no token " + END)
     text_pieces = {*byte_letters(), *(left + right for left, right in files.merges)}
     if names[end] in text_pieces:
-        raise config.error("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
+        raise config.error(
+            "eos_token_id", f"{end} is {quoted(names[end])}, which is a piece of ordinary text"
+        )
     ids_by_special = {SPECIALS.end: end}
     special_token(checkpoint, "eos_token")
     for role, ours in _ROLES.items():
@@ -237,7 +241,7 @@ def _check_entries(files: _TokenizerFiles, learned: Sequence[str]) -> None:
     for name in learned:
         if name in files.added or not letters.issuperset(name):
             raise RequestError(
-                f"{files.path}: the token {name!r} (id {files.ids[name]}) is not spelled in bytes; of "
+                f"{files.path}: the token {quoted(name)} (id {files.ids[name]}) is not spelled in bytes; of "
                 "special tokens, only those that end, start and pad a text and the unknown token are imported"
             )
     if missing := sorted(letters - {*learned}):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from heedful.artifacts.environment import environment
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure, locked, write_json, write_text
-from heedful.errors import RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode, write_bytes
 from heedful.interop.bert import BERT
 from heedful.interop.checkpoint import CONFIG, Checkpoint, write_checkpoint
@@ -27,6 +27,7 @@ from heedful.runs.train import seal
 from heedful.tasks.base import Log
 from heedful.tasks.inputs.labels import placeholder_note
 from heedful.tasks.inputs.processor import TaskProcessor
+from heedful.text.subwords import TokenTooLongError
 
 FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
 
@@ -102,6 +103,8 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
     try:
         with memory_errors_as(f"{source}: the model does not fit in memory"):
             imported = model_format.read(checkpoint)
+    except TokenTooLongError as error:
+        raise DataError(f"{source}: {error}") from None
     except ValidationError as error:  # a value of config.json that heedful's configuration rejects
         details = error.errors()[0]
         key = ".".join(map(str, details["loc"]))

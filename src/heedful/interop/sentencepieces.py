@@ -11,7 +11,7 @@ The models split text into pieces, the vocabulary numbers them; pieces that it l
 
 from typing import NamedTuple
 
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import DamagedError, RequestError, quoted
 from heedful.interop.checkpoint import Checkpoint, Settings, indented
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import SETTINGS
@@ -121,7 +121,8 @@ def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tok
         if their is not None and (name := vocabulary.names[their]) in ordinary:
             raise checkpoint.config.error(
                 key,
-                f"{their} is {name!r}, a piece of ordinary text in {path.name}; it must be a special token",
+                f"{their} is {quoted(name)}, a piece of ordinary text in {path.name}; it must be a special "
+                "token",
             )
     return tokenizer
 

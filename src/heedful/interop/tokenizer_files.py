@@ -22,7 +22,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import DamagedError, RequestError, quoted
 from heedful.interop.checkpoint import Checkpoint, Settings, indented
 from heedful.interop.names import Numbering
 from heedful.text.configuration import PreprocessingConfig
@@ -67,7 +67,7 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, JsonObject]:
     library.no_padding()
     content = json.loads(library.to_str())
     if missing := sorted(_undefined(content["post_processor"])):
-        raise DamagedError(f"{path}: post_processor: special_tokens has no entry {missing[0]!r}")
+        raise DamagedError(f"{path}: post_processor: special_tokens has no entry {quoted(missing[0])}")
     return path, library, content
 
 
@@ -117,8 +117,8 @@ def special_token(checkpoint: Checkpoint, key: str) -> str | None:
             spellings[name] = token
     if len({*spellings.values()}) > 1:
         raise checkpoint.settings(SPECIAL_TOKENS).error(
-            key, f"{spellings[SPECIAL_TOKENS]!r}, but {SETTINGS} has {spellings[SETTINGS]!r}; set both to "
-            "the token that the model was trained with"
+            key, f"{quoted(spellings[SPECIAL_TOKENS])}, but {SETTINGS} has {quoted(spellings[SETTINGS])}; "
+            "set both to the token that the model was trained with"
         )  # fmt: skip
     return next(iter(spellings.values()), None)
 
@@ -135,7 +135,9 @@ def added_tokens(checkpoint: Checkpoint) -> dict[str, int]:
     for number, token in settings.get("added_tokens_decoder", dict, {}).items():
         name = spelling(token)
         if name is None or not str(number).isdecimal():
-            raise settings.error("added_tokens_decoder", f"expected tokens by their ids, got {number!r}")
+            raise settings.error(
+                "added_tokens_decoder", f"expected tokens by their ids, got {quoted(number)}"
+            )
         tokens[name] = int(number)
     return tokens
 
@@ -149,7 +151,7 @@ def check_added(checkpoint: Checkpoint, path: Path, ids: Mapping[str, int]) -> N
     for name, number in added_tokens(checkpoint).items():
         if ids.get(name) != number:
             raise RequestError(
-                f"{checkpoint.path / SETTINGS}: the added token {name!r} has the id {number}, but in "
+                f"{checkpoint.path / SETTINGS}: the added token {quoted(name)} has the id {number}, but in "
                 f"{path.name} {f'{ids[name]}' if name in ids else 'it is missing'}; save the tokenizer again "
                 "with `save_pretrained`"
             )

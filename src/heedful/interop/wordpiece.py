@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, processors
 
-from heedful.errors import RequestError
+from heedful.errors import RequestError, quoted
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
@@ -106,12 +106,15 @@ def read_wordpiece(checkpoint: Checkpoint) -> tuple[Tokenizer, Numbering]:
     check_added(checkpoint, files.path, files.ids)
     check_ids(files.path, files.ids, checkpoint.config, VOCAB_SIZE)
     if missing := [name for name in files.specials.values() if name not in files.ids]:
-        raise RequestError(f"{files.path}: the special token {missing[0]!r} is missing from the vocabulary")
+        raise RequestError(
+            f"{files.path}: the special token {quoted(missing[0])} is missing from the vocabulary"
+        )
     special_ids = {our: files.ids[name] for our, name in files.specials.items()}
     if unsupported := sorted(files.added - {*files.specials.values()}):
+        token, number = quoted(unsupported[0]), files.ids[unsupported[0]]
         raise RequestError(
-            f"{files.path}: the token {unsupported[0]!r} (id {files.ids[unsupported[0]]}) is matched in text "
-            "before words are split; only BERT's five special tokens are supported"
+            f"{files.path}: the token {token} (id {number}) is matched in text before words are "
+            "split; only BERT's five special tokens are supported"
         )
     numbering = Numbering.of(special_ids, len(files.ids))
     names = sorted(files.ids, key=files.ids.__getitem__)
@@ -133,7 +136,7 @@ def _from_library(checkpoint: Checkpoint) -> _TokenizerFiles:
     path, library, content = read_library(checkpoint)
     for key, expected in _MODEL.items():
         if (actual := content["model"].get(key)) != expected:
-            raise RequestError(f"{path}: model.{key}: {actual!r}: BERT's is {expected!r}")
+            raise RequestError(f"{path}: model.{key}: {quoted(actual)}: BERT's is {expected!r}")
     split, normaliser = content["pre_tokenizer"] or {}, content["normalizer"] or {}
     if (kind := split.get("type")) != "BertPreTokenizer":
         raise RequestError(f"{path}: pre_tokenizer: {kind!r}: BERT's is 'BertPreTokenizer'")
@@ -156,7 +159,7 @@ def _from_lines(checkpoint: Checkpoint) -> _TokenizerFiles:
     for index, line in enumerate(checkpoint.text(VOCABULARY).removesuffix("\n").split("\n")):
         if line in ids:
             raise RequestError(
-                f"{path}:{index + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
+                f"{path}:{index + 1}: duplicate entry {quoted(line)}; it is also in line {ids[line] + 1}"
             )
         ids[line] = index
     added, options = added_tokens(checkpoint), checkpoint.settings(SETTINGS)
@@ -249,7 +252,9 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
     names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
     specials = {key: usual for key, (_, usual) in _ROLES.items()}
     if clashes := sorted({*names} & {*specials.values()}):
-        raise RequestError(f"the tokenizer has an entry {clashes[0]!r}, which is a special token of BERT")
+        raise RequestError(
+            f"the tokenizer has an entry {quoted(clashes[0])}, which is a special token of BERT"
+        )
     special_ids = {ours: number for number, (ours, _) in enumerate(_ROLES.values())}
     numbering = Numbering.of(special_ids, len(specials) + len(names))
     content = _library([*specials.values(), *names], config).to_str(pretty=True)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
+from heedful import limits
+from heedful.errors import DataError, quoted
 from heedful.text.configuration import (
     ByteConfig,
     CharacterConfig,
@@ -108,6 +110,10 @@ def first_space(config: TokenizerConfig) -> str:
     return " " if config.kind in CARRY_SPACES and getattr(config, "split", None) != "gpt2" else ""
 
 
+class TokenTooLongError(DataError):
+    """A tokenizer has a token of more than `heedful.limits.LONGEST_TEXT` bytes."""
+
+
 @dataclass(frozen=True, eq=False)
 class SubwordModel:
     """A trained subword model. Use `build` to create one.
@@ -139,6 +145,7 @@ def build(config: TokenizerConfig, data: JsonObject) -> SubwordModel:
 
     Raises:
         ValueError: if the parameters do not define a model of this kind, or post-process ids.
+        TokenTooLongError: if a token is too long.
     """
     if isinstance(config, ByteConfig):
         return _make(config, data, [bytes([value]) for value in range(256)], "", _encode_bytes)
@@ -186,6 +193,11 @@ def panics_as_errors() -> Iterator[None]:
 def _make(
     config: TokenizerConfig, data: JsonObject, learned: list[bytes], space: str, encode: Encode
 ) -> SubwordModel:
+    if (longest := max(learned, key=len, default=b"")) and len(longest) > limits.LONGEST_TEXT:
+        raise TokenTooLongError(
+            f"the tokenizer has a token of {len(longest):,} bytes, more than {limits.LONGEST_TEXT:,}: "
+            f"{quoted(longest.decode(errors='replace'))}; remove it, or separate words by spaces"
+        )
     pieces = (*(b"" for _ in SPECIALS.names), *learned)
     labels = (*SPECIALS.names, *(_label(config, piece) for piece in learned))
     return SubwordModel(config, data, pieces, labels, space, encode)

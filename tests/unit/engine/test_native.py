@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_it_is_compiled_once_and_cached_privately(cache, monkeypatch):
     monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("compiled again"))
     build(FAST)
     assert list(cache.iterdir()) == [kept]
+
+
+@needs_compiler
+def test_copies_that_killed_processes_left_are_removed_and_those_of_others_kept(cache):
+    cache.mkdir(mode=0o700)
+    for name, age in (("old.tmp", 2 * native._STALE), ("new.tmp", 1), ("old.other", 2 * native._STALE)):
+        (cache / name).touch()
+        os.utime(cache / name, (time.time() - age,) * 2)
+    build(FAST)
+    kept = {path.name for path in cache.iterdir() if path.suffix != ".so"}
+    assert kept == {"new.tmp", "old.other"}
 
 
 @needs_compiler
