@@ -13,10 +13,12 @@ import pytest
 from pyarrow import parquet
 from tiers import sampled
 
+import heedful
 from heedful import limits
 from heedful.cli import main
 from heedful.errors import LONGEST_MESSAGE, HeedfulError
 from heedful.recipes.yaml import dump_yaml
+from heedful.text.tokenizer import Tokenizer
 
 LONG = "x" * 1_500_000
 NAME = "x" * 50_000  # in recipes, which take longer to parse
@@ -108,6 +110,32 @@ def strings(value: object) -> Iterator[str]:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
         yield from [part] if isinstance(part, str) else strings(part)
+
+
+CALLS = {
+    "predict": lambda run, text: run.predict([text]),
+    "embed": lambda run, text: run.embed([text]),
+    "explain": lambda run, text: run.explain(text),
+    "explain a list": lambda run, text: run.explain([text]),
+    "explain a target": lambda run, text: run.explain("a red dog", target=text),
+    "explain others": lambda run, text: run.explain("a red dog", views=["census"], others=[text]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_in_python_refuses_a_long_text_before_it_is_tokenised(name, run, monkeypatch):
+    loaded = heedful.load(run, device="cpu")
+    read, encode_batch = [], Tokenizer.encode_batch
+
+    def noted(self, texts, *arguments, **options):
+        read.extend(texts)
+        return encode_batch(self, texts, *arguments, **options)
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", noted)
+    monkeypatch.setattr(limits, "LONGEST_TEXT", 50)
+    with pytest.raises(HeedfulError, match="has 51 characters, more than 50; split it"):
+        CALLS[name](loaded, "a red dog" + 42 * "x")
+    assert not any("x" in text for text in read)
 
 
 @pytest.mark.slow

@@ -28,7 +28,9 @@ from heedful.explain.attention_sites import (
 )
 from heedful.explain.explanation import MEMORY, AttentionMap, BestHead, Explanation
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
+from heedful.limits import too_large
 from heedful.nn.taps import capture
+from heedful.runs.arguments import check_size
 from heedful.runs.run import Run
 from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets
 from heedful.tasks.prediction import Prediction, TaskInput
@@ -129,6 +131,10 @@ def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSW
         RequestError: the input is empty, too long or of the wrong type, or the requested answer does not
             exist.
     """
+    columns = run.task.columns
+    check_size(input, columns, "the input")
+    if problem := too_large(options.target, columns.longest_text):
+        raise RequestError(f"target: {problem}")
     predict = partial(_predict_answer, run, input, options)
     prepared = run.task.model_input(run.model, input, options, predict)
     return replace(prepared, batch=prepared.batch.to(next(run.model.parameters()).device))

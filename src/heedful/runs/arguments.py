@@ -51,10 +51,20 @@ def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
         for number, task_input in enumerate(inputs, 1):
             expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
             _check(task_input, expected, f"input {number}", words=columns.input_lists)
-            for part in task_input if len(expected) > 1 else (task_input,):
-                if problem := too_large(part, columns.longest_text):
-                    raise RequestError(f"input {number}: {problem}")
+            check_size(task_input, columns, f"input {number}")
     return inputs
+
+
+def check_size(task_input: object, columns: Columns, label: str) -> None:
+    """Check the size of an input, or of each of its parts, before it is tokenised.
+
+    Raises:
+        RequestError: one is too large (`heedful.limits`).
+    """
+    has_parts = len((*columns.inputs, *columns.optional_inputs)) > 1
+    for part in task_input if has_parts and isinstance(task_input, list | tuple) else (task_input,):
+        if problem := too_large(part, columns.longest_text):
+            raise RequestError(f"{label}: {problem}")
 
 
 def _is_single(array: NDArray[Any], *, images: bool) -> bool:

@@ -186,7 +186,7 @@ def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) 
     indices = _index_of_label(labels)
     if label not in indices:
         unseen = "" if placeholder_note(labels) else ", which does not occur in the training data"
-        raise DataError(f"{where}: unknown {name} {label!r}{unseen}{_known_labels(label, labels)}")
+        raise DataError(f"{where}: unknown {name} {quoted(label)}{unseen}{_known_labels(label, labels)}")
     return indices[label]
 
 
@@ -205,7 +205,7 @@ def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> l
     for label, known_one in written.items():
         if known_one not in known:
             raise RequestError(
-                f"{key}{': ' if key else ''}unknown label {label!r}{_known_labels(label, known)}"
+                f"{key}{': ' if key else ''}unknown label {quoted(label)}{_known_labels(label, known)}"
             )
     return [*written.values()]
 
