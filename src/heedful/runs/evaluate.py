@@ -131,5 +131,6 @@ def evaluate(
     with evaluating(run.model):
         evaluation = run.task.evaluate(run.model, predict, split, rows, options)
     skipped = [comments.line("noted", SKIPPED_COMMENTS)] if comments.count else []
-    notes = (*evaluation.notes, *skipped, *unread(source, run.recipe.folder))
-    return replace(evaluation, notes=notes)
+    if added := [*skipped, *unread(source, run.recipe.folder)]:
+        return replace(evaluation, notes=(*evaluation.notes, *added))
+    return evaluation
