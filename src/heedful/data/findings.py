@@ -1,8 +1,10 @@
 """Find likely mistakes in data while rows are read: identical texts, spellings of labels, shared rows."""
 
+import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -28,6 +30,57 @@ MISSING_VALUES = frozenset(
 
 ESCAPED_RETURN = "_x000D_"
 
+FEWEST_IN_THREES = 3
+"""From so many numbers on, three digits after every point are reported."""
+
+_IN_THREES = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")
+
+
+@dataclass
+class Points:
+    """Counts of the points in numbers, which separate thousands in some countries.
+
+    ``1.234`` is read as a number below two; its writer may have meant 1234. If no number with a point has
+    another form (``0.734``, ``1.5``), either may be right.
+
+    Args:
+        n: numbers.
+        n_pointed: numbers with a point.
+        n_in_threes: of these, those that are thousands if the point separates them.
+        example: the first of them.
+    """
+
+    n: int = 0
+    n_pointed: int = 0
+    n_in_threes: int = 0
+    example: str = ""
+
+    def add(self, number: str) -> None:
+        """Count a number."""
+        self.n += 1
+        self.n_pointed += "." in number
+        if _IN_THREES.fullmatch(number):
+            self.n_in_threes += 1
+            self.example = self.example or number
+
+    @classmethod
+    def of(cls, numbers: Iterable[str]) -> "Points":
+        """Return the counts of numbers."""
+        points = cls()
+        for number in numbers:
+            points.add(number)
+        return points
+
+    def notes(self, column: str) -> Iterator[str]:
+        """Yield a note if every point may separate thousands."""
+        if not FEWEST_IN_THREES <= self.n_in_threes == self.n_pointed:
+            return
+        yield (
+            f"{counted(self.n_in_threes, self.n)} numbers in {column} have three digits after the point, "
+            f"such as {self.example!r}, and are read as decimals; if the point separates thousands, write "
+            f"{self.example.replace('.', '')!r}, and so in all rows"
+        )
+
 
 class Findings:
     """Counts of the rows of a data set that pass through.
@@ -36,10 +89,18 @@ class Findings:
         pair: two columns whose texts should differ; None: there are none.
         label: the column of the class, or of the tags of words; None: there is none.
         without_header: whether the rows are those of a table that should have no header.
+        numeric: columns of numbers.
     """
 
-    def __init__(self, pair: tuple[str, str] | None, label: str | None, without_header: bool = False) -> None:
+    def __init__(
+        self,
+        pair: tuple[str, str] | None,
+        label: str | None,
+        without_header: bool = False,
+        numeric: Iterable[str] = (),
+    ) -> None:
         self.pair, self.label, self.without_header = pair, label, without_header
+        self.points = {column: Points() for column in numeric}
         self.first: tuple[str, Location] | None = None
         self.n_rows = self.n_identical = self.n_lists = 0
         self.classes: Counter[str] = Counter()
@@ -57,6 +118,8 @@ class Findings:
                     if cell in MISSING_VALUES:
                         self.missing[column][cell] += 1
                     self.n_escaped += ESCAPED_RETURN in cell
+            for column, points in self.points.items():
+                points.add(str(located.row.get(column, "")))
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
@@ -77,6 +140,7 @@ class Findings:
                 *self._identical(),
                 *self._spellings(),
                 *self._missing_values(),
+                *(note for column, points in self.points.items() for note in points.notes(column)),
                 *self._one_class(),
                 *self._many_classes(self.classes, "labels", "rows"),
                 *self._many_classes(self.tags, "tags", "words"),

@@ -147,7 +147,9 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     for note in left_out(recipe):
         log(note)
     log(task.info.encoding_message)
-    findings = Findings(*_compared_columns(task.columns), _lacks_header(recipe.data.train))
+    findings = Findings(
+        *_compared_columns(task.columns), _lacks_header(recipe.data.train), task.columns.numeric
+    )
     sets: dict[str, _EncodedSet] = {}
     for part in ("valid", "train"):
         sets[part] = _encode(recipe, folder, task, part, findings)
