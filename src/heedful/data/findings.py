@@ -3,7 +3,7 @@
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -29,6 +29,15 @@ MISSING_VALUES = frozenset(
 """What databases, pandas, R and other programs write for a missing value."""
 
 ESCAPED_RETURN = "_x000D_"
+
+LIST_MARKS = ",;"
+"""What may be between the items of a list beside blanks."""
+
+SEPARATORS = f"{LIST_MARKS}|#/&+ "
+"""What may be between two labels of a text."""
+
+_TAGS = "tags"
+"""The column of tags, of which there is one for each word."""
 
 FEWEST_IN_THREES = 3
 """From so many numbers on, three digits after every point are reported."""
@@ -90,6 +99,7 @@ class Findings:
         label: the column of the class, or of the tags of words; None: there is none.
         without_header: whether the rows are those of a table that should have no header.
         numeric: columns of numbers.
+        split: returns the classes or tags in a text of the column ``label``; None: the text is one class.
     """
 
     def __init__(
@@ -97,11 +107,15 @@ class Findings:
         pair: tuple[str, str] | None,
         label: str | None,
         without_header: bool = False,
+        *,
         numeric: Iterable[str] = (),
+        split: Callable[[str], list[str] | None] = lambda text: None,
     ) -> None:
         self.pair, self.label, self.without_header = pair, label, without_header
         self.points = {column: Points() for column in numeric}
+        self.split = split
         self.first: tuple[str, Location] | None = None
+        self.n_like_first = 0
         self.n_rows = self.n_identical = self.n_lists = 0
         self.classes: Counter[str] = Counter()
         self.tags: Counter[str] = Counter()
@@ -123,12 +137,23 @@ class Findings:
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
-            if self.label is not None and isinstance(located.row[self.label], list):
-                self.tags.update(map(str, located.row[self.label]))
-            elif self.label is not None and located.row[self.label]:
-                self.classes[str(located.row[self.label])] += 1
-                self.first = self.first or (str(located.row[self.label]), located.location)
+            if self.label is not None:
+                self._count(located.row[self.label], located.location)
             yield located
+
+    def _count(self, cell: object, location: Location) -> None:
+        """Count the class or the tags of a row."""
+        if isinstance(cell, list):
+            self.tags.update(map(str, cell))
+            return
+        if not cell:
+            return
+        self.first = self.first or (str(cell), location)
+        self.n_like_first += self.first[0] == cell
+        if (parts := self.split(str(cell))) is None:
+            self.classes[str(cell)] += 1
+        else:
+            self.tags.update(parts)
 
     def notes(self) -> list[str]:
         """Return what should be checked in these rows, for the log."""
@@ -139,11 +164,14 @@ class Findings:
                 *self._one_sentence(),
                 *self._identical(),
                 *self._spellings(),
+                *self._compounds(),
                 *self._missing_values(),
                 *(note for column, points in self.points.items() for note in points.notes(column)),
                 *self._one_class(),
                 *self._many_classes(self.classes, "labels", "rows"),
-                *self._many_classes(self.tags, "tags", "words"),
+                *self._many_classes(
+                    self.tags, *(("tags", "words") if self.label == _TAGS else ("labels", "uses"))
+                ),
             )
         ]
 
@@ -151,7 +179,7 @@ class Findings:
         if self.first is None or not self.without_header:
             return
         label, location = self.first
-        if self.classes[label] == 1 and location.line == 1 and self.n_rows > 1:
+        if self.n_like_first == 1 and location.line == 1 and self.n_rows > 1:
             yield (
                 f"{location}: the label {label!r} is only here; if this line is a header, set header: true"
             )
@@ -181,6 +209,24 @@ class Findings:
         if len(pairs) > N_SHOWN:
             yield f"{len(pairs) - N_SHOWN} more groups of labels look alike"
 
+    def _compounds(self) -> Iterator[str]:
+        """Yield a note for each mark between, or after, labels that occur by themselves too."""
+        counts, are_tags = self.classes or self.tags, self.label == _TAGS
+        for mark in LIST_MARKS if are_tags else SEPARATORS:
+            parts = {label: _parts(label, mark) for label in sorted(counts)}
+            compounds = [label for label, found in parts.items() if found and found <= counts.keys()]
+            if not compounds:
+                continue
+            if are_tags:
+                remedy = "write only blanks between tags"
+            elif self.classes:
+                remedy = f"train a recipe such as phrasebook-label-sets with task.separator={mark!r}"
+            else:
+                remedy = f"set task.separator={mark!r}"
+            shown = " and ".join(f"{label!r} ({counts[label]:,})" for label in compounds[:N_SHOWN])
+            more = f" and {len(compounds) - N_SHOWN} more" * (len(compounds) > N_SHOWN)
+            yield f"{shown}{more} consist of other labels and {mark!r}; if it separates labels, {remedy}"
+
     def _missing_values(self) -> Iterator[str]:
         for column, counts in self.missing.items():
             for value, n in counts.most_common(N_SHOWN):
@@ -203,6 +249,11 @@ class Findings:
             shown = ", ".join(repr(name) for name in islice(classes, N_SHOWN))
             different = f"{len(classes):,} different {kind} in {n:,} {unit}, such as {shown}"
             yield f"{different}; is {self.label} the right column?"
+
+
+def _parts(label: str, mark: str) -> set[str]:
+    """Return the parts of a label between marks; none if it has no mark, or nothing else."""
+    return {part.strip() for part in label.split(mark)} - {""} if mark in label else set()
 
 
 def shared_rows(train: "array[int]", other: "array[int]") -> str:

@@ -184,6 +184,10 @@ class MultilabelClassification(Classification):
         labels = collect_labels(self._located_labels(read_rows()), self.recipe.task.labels)
         return LabelProcessor(tokenizer, labels)
 
+    def split_labels(self, text: str) -> list[str]:
+        """Return the labels in a text."""
+        return labels_of({LABEL: text}, self.recipe.task.separator)
+
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return a 0 or 1 for each label."""
         labels = self.processor.labels
