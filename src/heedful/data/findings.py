@@ -213,7 +213,7 @@ class Findings:
         """Yield a note for each mark between, or after, labels that occur by themselves too."""
         counts, are_tags = self.classes or self.tags, self.label == _TAGS
         for mark in LIST_MARKS if are_tags else SEPARATORS:
-            parts = {label: _parts(label, mark) for label in sorted(counts)}
+            parts = {label: parts_between(label, mark) for label in sorted(counts)}
             compounds = [label for label, found in parts.items() if found and found <= counts.keys()]
             if not compounds:
                 continue
@@ -251,7 +251,7 @@ class Findings:
             yield f"{different}; is {self.label} the right column?"
 
 
-def _parts(label: str, mark: str) -> set[str]:
+def parts_between(label: str, mark: str) -> set[str]:
     """Return the parts of a label between marks; none if it has no mark, or nothing else."""
     return {part.strip() for part in label.split(mark)} - {""} if mark in label else set()
 
