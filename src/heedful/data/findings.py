@@ -1,8 +1,10 @@
 """Find likely mistakes in data while rows are read: identical texts, spellings of labels, shared rows."""
 
+import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -30,6 +32,65 @@ ESCAPED_RETURN = "_x000D_"
 
 NUL = "\0"
 """A character of files in UTF-16, or of binary files, but hardly of a text."""
+LIST_MARKS = ",;"
+"""What may be between the items of a list beside blanks."""
+
+SEPARATORS = f"{LIST_MARKS}|#/&+ "
+"""What may be between two labels of a text."""
+
+_TAGS = "tags"
+"""The column of tags, of which there is one for each word."""
+
+FEWEST_IN_THREES = 3
+"""From so many numbers on, three digits after every point are reported."""
+
+_IN_THREES = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")
+
+
+@dataclass
+class Points:
+    """Counts of the points in numbers, which separate thousands in some countries.
+
+    ``1.234`` is read as a number below two; its writer may have meant 1234. If no number with a point has
+    another form (``0.734``, ``1.5``), either may be right.
+
+    Args:
+        n: numbers.
+        n_pointed: numbers with a point.
+        n_in_threes: of these, those that are thousands if the point separates them.
+        example: the first of them.
+    """
+
+    n: int = 0
+    n_pointed: int = 0
+    n_in_threes: int = 0
+    example: str = ""
+
+    def add(self, number: str) -> None:
+        """Count a number."""
+        self.n += 1
+        self.n_pointed += "." in number
+        if _IN_THREES.fullmatch(number):
+            self.n_in_threes += 1
+            self.example = self.example or number
+
+    @classmethod
+    def of(cls, numbers: Iterable[str]) -> "Points":
+        """Return the counts of numbers."""
+        points = cls()
+        for number in numbers:
+            points.add(number)
+        return points
+
+    def notes(self, column: str) -> Iterator[str]:
+        """Yield a note if every point may separate thousands."""
+        if not FEWEST_IN_THREES <= self.n_in_threes == self.n_pointed:
+            return
+        yield (
+            f"{counted(self.n_in_threes, self.n)} numbers in {column} have three digits after the point, "
+            f"such as {self.example!r}, and are read as decimals; if the point separates thousands, write "
+            f"{self.example.replace('.', '')!r}, and so in all rows"
+        )
 
 
 class Findings:
@@ -39,11 +100,24 @@ class Findings:
         pair: two columns whose texts should differ; None: there are none.
         label: the column of the class, or of the tags of words; None: there is none.
         without_header: whether the rows are those of a table that should have no header.
+        numeric: columns of numbers.
+        split: returns the classes or tags in a text of the column ``label``; None: the text is one class.
     """
 
-    def __init__(self, pair: tuple[str, str] | None, label: str | None, without_header: bool = False) -> None:
+    def __init__(
+        self,
+        pair: tuple[str, str] | None,
+        label: str | None,
+        without_header: bool = False,
+        *,
+        numeric: Iterable[str] = (),
+        split: Callable[[str], list[str] | None] = lambda text: None,
+    ) -> None:
         self.pair, self.label, self.without_header = pair, label, without_header
+        self.points = {column: Points() for column in numeric}
+        self.split = split
         self.first: tuple[str, Location] | None = None
+        self.n_like_first = 0
         self.n_rows = self.n_identical = self.n_lists = 0
         self.classes: Counter[str] = Counter()
         self.tags: Counter[str] = Counter()
@@ -65,15 +139,28 @@ class Findings:
                     self.n_nul += NUL in cell
                 elif isinstance(cell, list):
                     self.n_nul += any(NUL in str(part) for part in cell)
+            for column, points in self.points.items():
+                points.add(str(located.row.get(column, "")))
             if self.pair is not None:
                 first, second = self.pair
                 self.n_identical += located.row[first] == located.row[second]
-            if self.label is not None and isinstance(located.row[self.label], list):
-                self.tags.update(map(str, located.row[self.label]))
-            elif self.label is not None and located.row[self.label]:
-                self.classes[str(located.row[self.label])] += 1
-                self.first = self.first or (str(located.row[self.label]), located.location)
+            if self.label is not None:
+                self._count(located.row[self.label], located.location)
             yield located
+
+    def _count(self, cell: object, location: Location) -> None:
+        """Count the class or the tags of a row."""
+        if isinstance(cell, list):
+            self.tags.update(map(str, cell))
+            return
+        if not cell:
+            return
+        self.first = self.first or (str(cell), location)
+        self.n_like_first += self.first[0] == cell
+        if (parts := self.split(str(cell))) is None:
+            self.classes[str(cell)] += 1
+        else:
+            self.tags.update(parts)
 
     def notes(self) -> list[str]:
         """Return what should be checked in these rows, for the log."""
@@ -84,11 +171,15 @@ class Findings:
                 *self._one_sentence(),
                 *self._identical(),
                 *self._spellings(),
+                *self._compounds(),
                 *self._missing_values(),
                 *self._no_texts(),
+                *(note for column, points in self.points.items() for note in points.notes(column)),
                 *self._one_class(),
                 *self._many_classes(self.classes, "labels", "rows"),
-                *self._many_classes(self.tags, "tags", "words"),
+                *self._many_classes(
+                    self.tags, *(("tags", "words") if self.label == _TAGS else ("labels", "uses"))
+                ),
             )
         ]
 
@@ -96,7 +187,7 @@ class Findings:
         if self.first is None or not self.without_header:
             return
         label, location = self.first
-        if self.classes[label] == 1 and location.line == 1 and self.n_rows > 1:
+        if self.n_like_first == 1 and location.line == 1 and self.n_rows > 1:
             yield (
                 f"{location}: the label {label!r} is only here; if this line is a header, set header: true"
             )
@@ -125,6 +216,24 @@ class Findings:
             yield f"{shown} {reason}{differs}; they are different classes; make them equal if they are one"
         if len(pairs) > N_SHOWN:
             yield f"{len(pairs) - N_SHOWN} more groups of labels look alike"
+
+    def _compounds(self) -> Iterator[str]:
+        """Yield a note for each mark between, or after, labels that occur by themselves too."""
+        counts, are_tags = self.classes or self.tags, self.label == _TAGS
+        for mark in LIST_MARKS if are_tags else SEPARATORS:
+            parts = {label: parts_between(label, mark) for label in sorted(counts)}
+            compounds = [label for label, found in parts.items() if found and found <= counts.keys()]
+            if not compounds:
+                continue
+            if are_tags:
+                remedy = "write only blanks between tags"
+            elif self.classes:
+                remedy = f"train a recipe such as phrasebook-label-sets with task.separator={mark!r}"
+            else:
+                remedy = f"set task.separator={mark!r}"
+            shown = " and ".join(f"{label!r} ({counts[label]:,})" for label in compounds[:N_SHOWN])
+            more = f" and {len(compounds) - N_SHOWN} more" * (len(compounds) > N_SHOWN)
+            yield f"{shown}{more} consist of other labels and {mark!r}; if it separates labels, {remedy}"
 
     def _missing_values(self) -> Iterator[str]:
         for column, counts in self.missing.items():
@@ -159,6 +268,11 @@ class Findings:
             shown = ", ".join(repr(name) for name in islice(classes, N_SHOWN))
             different = f"{len(classes):,} different {kind} in {n:,} {unit}, such as {shown}"
             yield f"{different}; is {self.label} the right column?"
+
+
+def parts_between(label: str, mark: str) -> set[str]:
+    """Return the parts of a label between marks; none if it has no mark, or nothing else."""
+    return {part.strip() for part in label.split(mark)} - {""} if mark in label else set()
 
 
 def shared_rows(train: "array[int]", other: "array[int]") -> str:

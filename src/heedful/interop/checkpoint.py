@@ -15,6 +15,9 @@ from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.files import parse_json, replacing, sha256, write_text
 from heedful.typing import JsonMapping, JsonObject
 
+ENCODING = "utf-8-sig"
+"""UTF-8, without the byte order mark that editors on Windows write."""
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX, ADAPTER = f"{WEIGHTS}.index.json", "adapter_config.json"
 PICKLES = (
@@ -85,7 +88,7 @@ class Checkpoint:
         """
         path = self.file(name)
         try:
-            return path.read_text(encoding="utf-8")
+            return path.read_text(encoding=ENCODING)
         except (OSError, ValueError) as error:
             raise DamagedError(f"{path}: cannot be read: {error}") from None
 
@@ -116,7 +119,7 @@ class Checkpoint:
     def _parsed(self, name: str) -> object:
         path = self.file(name)
         try:
-            return parse_json(path.read_text(encoding="utf-8"))
+            return parse_json(path.read_text(encoding=ENCODING))
         except (OSError, ValueError) as error:
             raise DamagedError(f"{path}: cannot be read as JSON: {error}") from None
 

@@ -23,7 +23,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError, quoted
-from heedful.interop.checkpoint import Checkpoint, Settings, indented
+from heedful.interop.checkpoint import ENCODING, Checkpoint, Settings, indented
 from heedful.interop.names import Numbering
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.normalisation import DOTTED_I
@@ -60,7 +60,7 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, JsonObject]:
     """
     path = checkpoint.file(TOKENIZER)
     try:
-        library = Library.from_str(path.read_text(encoding="utf-8"))
+        library = Library.from_str(path.read_text(encoding=ENCODING))
     except Exception as error:  # the library raises plain exceptions
         raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
     library.no_truncation()

@@ -8,7 +8,7 @@ from heedful.data.spreadsheets import is_workbook
 from heedful.data.user_files import Form, form_of, input_records
 from heedful.data.user_tables import Wanted, dialect_of
 from heedful.errors import DataError
-from heedful.runs.prepare import check_sizes, join_lists
+from heedful.runs.prepare import check_sizes, check_written_lists, join_lists
 from heedful.runs.run import Run
 from heedful.tables import Dialect
 from heedful.tasks.task_info import Columns
@@ -51,13 +51,15 @@ def read_inputs(
         DataError: the first record is in the wrong format, or the file cannot be read further.
     """
     for record in input_records(file, wanted_columns(run, columns, names), form):
-        yield record if record.error is not None else _joined(record, columns)
+        yield record if record.error is not None else _joined(record, columns, has_cells=form in FORMS)
 
 
-def _joined(record: Record, columns: Columns) -> Record:
+def _joined(record: Record, columns: Columns, *, has_cells: bool) -> Record:
     try:
         located = LocatedRow(record.row, record.location)
         check_sizes(located, columns)
+        if has_cells:
+            check_written_lists(located, columns)
         row = join_lists(located, columns).row
     except DataError as error:
         return replace(record, error=error)

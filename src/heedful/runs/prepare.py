@@ -1,5 +1,6 @@
 """Prepare the data of a training: fit tokenizers, store token ids, report which rows were kept."""
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from heedful.data.memory import MemorySource
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
-from heedful.errors import DamagedError, DataError, RequestError
+from heedful.errors import DamagedError, DataError, RequestError, quoted
 from heedful.identifiers import identifier
 from heedful.limits import too_large
 from heedful.recipes.schema import Recipe
@@ -27,7 +28,7 @@ from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.inputs.coverage import spelling_notes
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import COLUMNS
-from heedful.tasks.inputs.words import TAGS
+from heedful.tasks.inputs.words import TAGS, WORDS
 from heedful.tasks.registry import task_for
 from heedful.tasks.seq2seq import REFERENCES
 from heedful.tasks.task_info import Columns
@@ -59,6 +60,7 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
     is_given = isinstance(getattr(source, "source", source), MemorySource)
     for row in open_source(source, root):
         check_sizes(row, columns)
+        check_written_lists(row, columns)
         if isinstance(row.row, PartialRow):
             for column in (*required, *columns.names):
                 if column in row.row.unreadable:
@@ -85,6 +87,32 @@ def check_sizes(row: LocatedRow[Row], columns: Columns) -> None:
     for column, cell in row.row.items():
         if problem := too_large(cell, columns.longest_text):
             raise DataError(f"{row.location}: {column} {problem}")
+
+
+_WRITTEN_LIST = re.compile(r"""\[\s*(?:(['"]).*\1|[-+]?\d+(?:[\s,]+[-+]?\d+)+)[\s,]*\]""", re.DOTALL)
+"""A list of texts or of numbers, as Python, JSON and NumPy write it: ``['a', 'b']``, ``["a"]``, ``[0 1]``."""
+
+_ITEMS = {
+    WORDS: "words separated by blanks",
+    TAGS: "tags separated by blanks",
+    LABEL: "labels separated by task.separator",
+}
+
+
+def check_written_lists(row: LocatedRow[Row], columns: Columns) -> None:
+    """Refuse a list that a program wrote as text: its brackets and quotes would be parts of the items.
+
+    Raises:
+        DataError: there is one, in a column in which the task reads lists.
+    """
+    for column in columns.list_valued:
+        cell = row.row.get(column)
+        if isinstance(cell, str) and _WRITTEN_LIST.fullmatch(cell.strip()):
+            raise DataError(
+                f"{row.location}: {column}: expected {_ITEMS.get(column, 'a text')}, or a list, got a list "
+                f"written as text: {quoted(cell)}; write only its items, or save the lists as JSON lines or "
+                "Parquet"
+            )
 
 
 def join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool = False) -> LocatedRow[Row]:
@@ -147,7 +175,12 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     for note in left_out(recipe):
         log(note)
     log(task.info.encoding_message)
-    findings = Findings(*_compared_columns(task.columns), _lacks_header(recipe.data.train))
+    findings = Findings(
+        *_compared_columns(task.columns),
+        _lacks_header(recipe.data.train),
+        numeric=task.columns.numeric,
+        split=task.split_labels,
+    )
     sets: dict[str, _EncodedSet] = {}
     for part in ("valid", "train"):
         sets[part] = _encode(recipe, folder, task, part, findings)

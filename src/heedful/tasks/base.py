@@ -77,7 +77,7 @@ class Task(ABC):
     | for | methods |
     |---|---|
     | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
-    | | `check_data`, `check_metric`, `data_notes`, `training_data` |
+    | | `check_data`, `check_metric`, `split_labels`, `data_notes`, `training_data` |
     | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`, `validator`; `tune` |
     | prediction | `load`, `build_model`, `load_tuned`; `predictor`, which calls `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
@@ -191,6 +191,10 @@ class Task(ABC):
                 f"training.metric={metric} cannot be computed: {unavailable[metric]}; other metrics are "
                 f"{', '.join(sorted(others))}: for example, set training.metric=loss"
             )
+
+    def split_labels(self, text: str) -> list[str] | None:
+        """Return the labels or tags in a text of their column; None: it is one class."""
+        return None
 
     def data_notes(self, data: "PreparedData") -> Sequence[str]:
         """Return what the user should know about the data; logged before the first update."""

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
+from heedful.data.findings import SEPARATORS, parts_between
 from heedful.data.plan import in_order
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
@@ -41,6 +42,7 @@ from heedful.tasks.classification import (
 from heedful.tasks.evaluation import Batches, PredictedRows, micro_batch_tokens
 from heedful.tasks.inputs.labels import (
     LABEL,
+    Labels,
     UnknownLabels,
     check_known,
     collect_labels,
@@ -183,6 +185,10 @@ class MultilabelClassification(Classification):
         """
         labels = collect_labels(self._located_labels(read_rows()), self.recipe.task.labels)
         return LabelProcessor(tokenizer, labels)
+
+    def split_labels(self, text: str) -> list[str]:
+        """Return the labels in a text."""
+        return labels_of({LABEL: text}, self.recipe.task.separator)
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return a 0 or 1 for each label."""
@@ -348,10 +354,23 @@ class MultilabelClassification(Classification):
             thresholds = [*self.thresholds.values(), *(None for _ in unknown.labels)]
             scores[0] = replace(scores[0], details={**scores[0].details, "threshold": thresholds})
         texts = self.texts_of(predicted.rows)
-        notes = [*unknown.notes(), *unknown_notes_by_column(self.processor.text, texts)]
+        notes = [*unknown.notes(), *self._other_separators(unknown.labels)]
+        notes += unknown_notes_by_column(self.processor.text, texts)
         if self.recipe.task.threshold == "tuned" and self.tuned is None:
             notes.append(f"task.threshold=tuned: training has not ended, so all thresholds are {DEFAULT}")
         return unknown.counted_in(scores), notes
+
+    def _other_separators(self, unknown: Labels) -> Iterator[str]:
+        """Yield a note for each mark with which unknown labels consist of labels of the run."""
+        known, separator = {*self.processor.labels}, self.recipe.task.separator
+        for mark in SEPARATORS:
+            for label in unknown:
+                if (parts := parts_between(label, mark)) and parts <= known:
+                    yield (
+                        f"{label!r} consists of known labels and {mark!r}, but this run separates labels by "
+                        f"{separator!r}; write them so, or as lists in JSON lines"
+                    )
+                    break
 
     def records(self, predicted: PredictedRows[LabelSet]) -> Iterator[JsonMapping]:
         """Yield the texts, the target labels, the predicted ones, and whether they are the same."""

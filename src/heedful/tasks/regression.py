@@ -28,6 +28,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.data.findings import Points
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
@@ -278,7 +279,8 @@ class Regression(WholeTextTask):
         """Return Pearson and Spearman correlation, and the mean squared error."""
         numbers = [prediction.value for prediction in predicted.predictions]
         scores = regression_scores(numbers, [parse_target(row) for row in predicted.rows])
-        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
+        unknown = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
+        return scores, [*Points.of(row.row[LABEL] for row in predicted.rows).notes(LABEL), *unknown]
 
     def records(self, predicted: PredictedRows[NumberPrediction]) -> Iterator[JsonMapping]:
         """Yield the texts, the target and the prediction of each row."""

@@ -337,6 +337,10 @@ class Tagging(TextTask):
         reason = self._almost_spans() or f"the tags encode no spans in a scheme such as BIO; they are {tags}"
         return dict.fromkeys(SPAN_METRICS, reason)
 
+    def split_labels(self, text: str) -> list[str]:
+        """Return the tags in a text."""
+        return split(text)
+
     def data_notes(self, data: PreparedData) -> Sequence[str]:
         """Note that spans are not scored, if some of the tags encode spans."""
         note = self._almost_spans() if self.recipe.evaluation.spans == "auto" else ""

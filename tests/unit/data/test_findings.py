@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.findings import Findings, shared_rows
+from heedful.data.findings import Findings, Points, shared_rows
 from heedful.data.lines import LocatedRow, Location
 from heedful.data.store import RowDigest
 
 
-def notes_of(rows, pair=None, label=None):
-    findings = Findings(pair, label)
+def notes_of(rows, pair=None, label=None, **settings):
+    findings = Findings(pair, label, **settings)
     located = [LocatedRow(row, Location("f", n)) for n, row in enumerate(rows, 1)]
     assert list(findings.through(located)) == located
     return findings.notes()
@@ -119,3 +119,68 @@ def test_a_header_that_was_read_as_a_row_is_reported():
     assert notes(["Topic", "a", "b", "a"], without_header=True) == [note]
     assert notes(["Topic", "a", "b", "a"]) == []
     assert notes(["a", "b", "a"], without_header=True) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "noted"),
+    [
+        (["1.234", "12.000", "-734.001", "734"], ("3 of 4 (75.0%)", "1.234", "1234")),
+        (["+1.234", "2.345", "3.456"], ("3 of 3 (100.0%)", "+1.234", "+1234")),
+        (["1.234", "12.000", "734", "12"], None),  # too few
+        (["1.234", "12.000", "0.734", "2.345"], None),  # no thousands begin with 0
+        (["1.234", "12.000", "1234.567", "2.345"], None),
+        (["1.234", "12.000", "2.345", "1.5"], None),
+        (["1.2345", "12.0000", "2.3456"], None),
+        (["1", "20", "300", "4000"], None),
+    ],
+)
+def test_points_that_may_separate_thousands(numbers, noted):
+    (*notes,) = Points.of(numbers).notes("label")
+    findings = Findings(None, None, numeric=("label",))
+    located = [LocatedRow({"label": number}, Location("f", n)) for n, number in enumerate(numbers, 1)]
+    assert list(findings.through(located)) == located
+    assert findings.notes() == [f"data.train: {note}" for note in notes]
+    if noted is None:
+        assert not notes
+        return
+    share, first, without = noted
+    assert notes == [
+        f"{share} numbers in label have three digits after the point, such as {first!r}, and are read as "
+        f"decimals; if the point separates thousands, write {without!r}, and so in all rows"
+    ]
+
+
+@given(st.lists(st.integers(1000, 10**6 - 1), min_size=3))
+def test_thousands_with_points_are_always_noted(numbers):
+    assert list(Points.of(f"{number:,}".replace(",", ".") for number in numbers).notes("label"))
+
+
+@pytest.mark.parametrize("mark", ["#", ";", "|", "/", " "])
+def test_labels_that_consist_of_others(mark):
+    labels = ["a", "b", f"a{mark}b", f"b{mark}a", f"b{mark}a", f"a{mark}c", mark, "d"]
+    rows = [{"label": label} for label in labels]
+    start = f"'a{mark}b' (1) and 'b{mark}a' (2) consist of other labels and {mark!r}; if it separates labels,"
+    expected = (
+        f"data.train: {start} train a recipe such as phrasebook-label-sets with task.separator={mark!r}"
+    )
+    assert [note for note in notes_of(rows, label="label") if "consist" in note] == [expected]
+    expected = f"data.train: {start} set task.separator={mark!r}"
+    assert notes_of(rows, label="label", split=lambda text: text.split(",")) == [expected]
+
+
+def test_tags_with_a_comma():
+    tags = ["O, B-PER, O", "O, O", "B-PER"]
+    expected = (
+        "data.train: 'B-PER,' (1) and 'O,' (2) consist of other labels and ','; if it separates labels, "
+        "write only blanks between tags"
+    )
+    assert notes_of([{"tags": tag} for tag in tags], label="tags", split=str.split) == [expected]
+    ordinary = ["AUX+PRON , AUX", "PRON JJ|NN ,", "JJ NN ; ,"]
+    assert notes_of([{"tags": tag} for tag in ordinary], label="tags", split=str.split) == []
+
+
+def test_lines_of_tags_are_counted_as_lists_of_tags():
+    rows = [[("A", "B", "C")[(i >> k) % 3] for k in range(5)] for i in range(60)]
+    as_lists = notes_of([{"tags": row} for row in rows], label="tags", split=str.split)
+    as_lines = notes_of([{"tags": " ".join(row)} for row in rows], label="tags", split=str.split)
+    assert as_lists == as_lines == []

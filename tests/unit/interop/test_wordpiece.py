@@ -107,6 +107,19 @@ def test_special_tokens_may_be_spelt_otherwise(tmp_path):
     assert read(tmp_path, "\n".join(names), told)[1].theirs[SPECIALS.unknown] == 3
 
 
+@pytest.mark.parametrize(
+    "content", ["\r\n".join(NAMES) + "\r\n", library(lowercase=True)], ids=["text", "json"]
+)
+def test_files_saved_by_editors_on_windows_are_read_as_before(tmp_path, content):
+    """With a byte order mark at the beginning of every file, and carriage returns at the ends of lines."""
+    told = {"do_lower_case": True}
+    tokenizer, numbering = read(tmp_path, content, told)
+    for path in [*tmp_path.glob("*.json"), *tmp_path.glob("*.txt")]:
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    again, same = read_wordpiece(Checkpoint(tmp_path))
+    assert (again.fingerprint, same) == (tokenizer.fingerprint, numbering)
+
+
 def changed(key, **values):
     """A tokenizer.json with other values: those of a section, or, without their names, a section."""
     whole = json.loads(library(lowercase=True).to_str())

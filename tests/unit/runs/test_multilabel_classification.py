@@ -169,3 +169,19 @@ def test_the_loss_is_the_mean_of_the_binary_cross_entropies_of_the_labels():
 class _Third(torch.nn.Module):
     def forward(self, hidden, layout):
         return hidden[:3]
+
+
+@pytest.mark.parametrize("mark", [";", "#", " "])
+def test_another_separator_is_named_and_the_advice_gives_the_scores(run, tmp_path, mark):
+    found = {}
+    for name, between in (("same", ","), ("other", mark)):
+        path = tmp_path / f"{name}.csv"
+        table = "".join(f'{text},"{between.join(labels)}"\n' for labels, text in rows(31, 2))
+        path.write_text(f"text,label\n{table}")
+        ((split, source),) = chosen_splits(run, "test", [path]).items()
+        found[name] = evaluate(run, split, source)
+    right = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    assert [s.value for s in found["same"].scores] == [s.value for s in right.scores]
+    assert not any("consists of" in note for note in found["same"].notes)
+    (note,) = (note for note in found["other"].notes if "consists of" in note)
+    assert f"consists of known labels and {mark!r}, but this run separates labels by ','" in note

@@ -65,8 +65,11 @@ def write(folder):
 def into(folder, **sections):
     if not (folder / "train.tsv").exists():
         write(folder)
+    log = sections.pop("log", lambda line: None)
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
+    return train_run(
+        settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)], log=log
+    )
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +174,17 @@ def test_numbers_that_are_all_alike_are_refused(tmp_path):
     (tmp_path / "train.tsv").write_text("2\tone\n2.0\ttwo\n")
     with pytest.raises(DataError, match=r"^data\.train: all labels are 2; at least two"):
         into(tmp_path)
+
+
+def test_points_between_thousands_are_noted_in_training_and_in_evaluation(run, tmp_path):
+    write(tmp_path)
+    labels = ("1.234", "734", "12.000", "3.500")
+    table = "".join(f"{label}\t{text}\n" for label, (_, text) in zip(labels, rows(4, 1), strict=True))
+    for name in ("train.tsv", "own.tsv"):
+        (tmp_path / name).write_text(table)
+    logged: list[str] = []
+    into(tmp_path, log=logged.append, training={"max_updates": 1, "validate_every": 1, "save_every": 1})
+    note = "3 of 4 (75.0%) numbers in label have three digits after the point, such as '1.234'"
+    assert sum(line.startswith(f"data.train: {note}") for line in logged) == 1
+    ((name, source),) = chosen_splits(run, "test", [tmp_path / "own.tsv"]).items()
+    assert sum(line.startswith(note) for line in evaluate(run, name, source).notes) == 1

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from heedful.data.batch import Batch
+from heedful.data.findings import counted
 from heedful.data.images import IMAGE, MASK, UNSCORED, LazyImage
 from heedful.data.report import DataReport, EncodedRow, Tally
 from heedful.data.sources import LocatedRow, Row, SegmentedFolderSource
@@ -190,12 +191,22 @@ class ImageSegmentation(ImageTask):
                 )
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """Note which labels no training pixel has."""
-        labels = self.processor.labels
+        """Note which labels no training pixel has, and how many pixels are left out."""
+        labels, ignore = self.processor.labels, self.recipe.task.ignore
         counts = class_pixels(data.train, len(labels))
+        notes = []
         if missing := [label for label, n in zip(labels, counts, strict=True) if n == 0]:
-            return [f"no training pixel has the label {first_labels(missing)}: it cannot be learned"]
-        return []
+            notes.append(f"no training pixel has the label {first_labels(missing)}: it cannot be learned")
+        n_pixels = len(data.train.stream(MASK))
+        if n_ignored := n_pixels - int(counts.sum()):
+            # The class of a number beyond those of `task.labels` would need more labels than there may be.
+            may_be_class = not self.classes.are_named or ignore in self.classes.numbers
+            remedy = "; if it is a class, set task.ignore to null" * may_be_class
+            notes.append(
+                f"{counted(n_ignored, n_pixels)} training pixels have the number {ignore} (task.ignore) and "
+                f"are neither learned nor scored{remedy}"
+            )
+        return notes
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """Build an encoder, with a decoder of the class scores of pixels."""

@@ -162,8 +162,38 @@ def test_weights_of_classes_are_those_of_all_training_pixels(store):
 def test_labels_without_a_pixel_are_noted(store):
     made = task()
     masks = np.where(MASKS == 1, 0, MASKS).astype(np.uint8)
-    found = [made.data_notes(PreparedData(made, store(made, m), store(made), [])) for m in (MASKS, masks)]
-    assert found == [[], ["no training pixel has the label sea: it cannot be learned"]]
+    missing = "no training pixel has the label sea: it cannot be learned"
+    for kept, noted in ((MASKS, False), (masks, True)):
+        notes = made.data_notes(PreparedData(made, store(made, kept), store(made), []))
+        assert (missing in notes) == noted
+
+
+NUMBERS = ImageProcessor(PROCESSOR.reader, ("0", "1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "ignore", "share", "may_be_class"),
+    [
+        (None, 255, "42 of 252 (16.7%)", True),
+        (LABELS, 255, "42 of 252 (16.7%)", False),  # a label for 255 would need 256 labels
+        (LABELS, 1, "{n} of 252 ({share:.1%})", True),
+        (None, None, None, False),
+    ],
+)
+def test_pixels_that_are_left_out_are_counted(store, labels, ignore, share, may_be_class):
+    masks = MASKS if ignore == 255 else np.where(MASKS == 255, 0, MASKS).astype(np.uint8)
+    n = int((masks == ignore).sum())
+    made = task(processor=NUMBERS if labels is None else PROCESSOR, labels=labels, task={"ignore": ignore})
+    notes = made.data_notes(PreparedData(made, store(made, masks), store(made, masks), []))
+    left_out = [note for note in notes if "neither learned" in note]
+    if share is None:
+        assert not left_out
+        return
+    remedy = "; if it is a class, set task.ignore to null" * may_be_class
+    assert left_out == [
+        f"{share.format(n=n, share=n / 252)} training pixels have the number {ignore} (task.ignore) and are "
+        f"neither learned nor scored{remedy}"
+    ]
 
 
 # Predictions -----------------------------------------------------------------------------------------------
