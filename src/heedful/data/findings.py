@@ -32,6 +32,7 @@ ESCAPED_RETURN = "_x000D_"
 
 NUL = "\0"
 """A character of files in UTF-16, or of binary files, but hardly of a text."""
+
 LIST_MARKS = ",;"
 """What may be between the items of a list beside blanks."""
 

@@ -21,7 +21,7 @@ from heedful.data.lines import (
     find_all,
     read_cells,
 )
-from heedful.data.parquet_rows import rows_at_once
+from heedful.data.parquet_rows import parquet_rows, parquet_schema
 from heedful.data.strict_json import without_nan
 from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
@@ -146,15 +146,18 @@ class DatasetsSource(Source):
         import datasets
 
         if folder is None or not any((folder / name).exists() for name in _SAVED):
-            is_parquet = self.path == "parquet" and files is not None
-            n_rows = {"batch_size": min(rows_at_once(Path(f)) for f in files or ())} if is_parquet else {}
+            if self.path == "parquet" and files and self.split == "train":  # the only one of a list of files
+                return datasets.IterableDataset.from_generator(
+                    parquet_rows,
+                    features=datasets.Features.from_arrow_schema(parquet_schema(Path(files[0]))),
+                    gen_kwargs={"files": files},
+                )
             return datasets.load_dataset(
                 str(folder or self.path),
                 self.name,
                 split=self.split,
                 data_files=files,
                 streaming=self.streaming,
-                **n_rows,
             )
         loaded = datasets.load_from_disk(str(folder))
         if not isinstance(loaded, dict):

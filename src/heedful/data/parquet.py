@@ -6,7 +6,7 @@ from pathlib import Path
 from heedful.data.file_hints import listed
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import HeaderError
-from heedful.data.parquet_rows import opened_parquet
+from heedful.data.parquet_rows import parquet_schema
 
 
 def is_parquet(file: str) -> bool:
@@ -43,5 +43,4 @@ def field_names(path: Path) -> list[str]:
     Raises:
         DataError: the file cannot be read.
     """
-    with opened_parquet(path) as file:
-        return list(file.schema_arrow.names)
+    return list(parquet_schema(path).names)

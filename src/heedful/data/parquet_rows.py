@@ -1,6 +1,7 @@
-"""Parquet files: how many of their rows can be in memory at one time.
+"""Rows of Parquet files, of which no more are in memory at one time than fit.
 
-The library (pyarrow, which ``datasets`` needs too) is imported when a file is read.
+The reader of ``datasets`` keeps a row group in memory, which may be the whole file. The library (pyarrow,
+which ``datasets`` needs too) is imported when a file is read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from heedful import limits
 from heedful.errors import DataError
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from pyarrow import Schema
     from pyarrow.parquet import ParquetFile
 
 ROWS = 1024
@@ -19,6 +22,29 @@ ROWS = 1024
 
 BYTES = 256 << 20
 """About the most bytes of these rows: of large values, fewer rows are read at one time."""
+
+
+def parquet_schema(path: Path) -> "Schema":
+    """Return the names and types of the fields of a file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with opened_parquet(path) as file:
+        return file.schema_arrow
+
+
+def parquet_rows(files: Sequence[str]) -> Iterator[JsonObject]:
+    """Yield the rows of files, one file after another.
+
+    Raises:
+        DataError: a file cannot be read, or has a longer text than `rows_at_once` allows.
+    """
+    for path in map(Path, files):
+        n_rows = rows_at_once(path)
+        with opened_parquet(path) as file:
+            for batch in file.iter_batches(n_rows):
+                yield from batch.to_pylist()
 
 
 def rows_at_once(path: Path) -> int:

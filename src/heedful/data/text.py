@@ -585,11 +585,16 @@ def texts_at(record: object, path: str, location: Location) -> list[str]:
 
 def has_field(record: object, path: str) -> bool:
     """Whether a record has the field ``path``."""
+    return missing_field(record, path, Location("")) is None
+
+
+def missing_field(record: object, path: str, location: Location) -> str | None:
+    """Return the message for a record that does not have the field ``path``; None if it has."""
     try:
-        _value_at(record, path, Location(""))
-    except DataError:
-        return False
-    return True
+        _value_at(record, path, location)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _value_at(value: object, path: str, location: Location) -> object:

@@ -29,7 +29,15 @@ from heedful.data.lines import (
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.sources import list_columns
 from heedful.data.spreadsheets import WORKBOOKS, is_workbook
-from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource, field_at, has_field, record_of
+from heedful.data.text import (
+    FilesSource,
+    JsonlSource,
+    TextSource,
+    TsvSource,
+    has_field,
+    missing_field,
+    record_of,
+)
 from heedful.data.user_tables import (
     NAME_COLUMNS,
     Wanted,
@@ -121,11 +129,11 @@ def _first_bytes(file: File) -> bytes:
 
 
 def _first_lines(file: File) -> list[str]:
-    """Return the first lines that are UTF-8, as far as the file can be read."""
+    """Return the first lines, as far as the file can be read; those that are not UTF-8 are blank."""
     lines: list[str] = []
     with suppress(DataError):  # reading the records reports it
         for _, line in islice(lines_or_errors(file), N_LINES):
-            lines += [line] if isinstance(line, str) else []
+            lines.append(line if isinstance(line, str) else "")
     return lines
 
 
@@ -276,13 +284,13 @@ def _check_unnamed(path: Path, names: Mapping[str, str], data_format: str) -> No
 
 
 def _json_lines(path: Path, wanted: Wanted, stored: Path) -> JsonlSource:
-    """Return the source of JSON lines, whose first object decides on the names."""
+    """Return the source of JSON lines, whose first objects decide on the names."""
     file = File(path, str(path))
     return _json_source(str(stored), file.name, _first_lines(file) if path.is_file() else [], wanted)
 
 
 def _json_source(path: str, name: str, lines: Sequence[str], wanted: Wanted) -> JsonlSource:
-    """Return a source with the first naming whose fields the first object has.
+    """Return a source with the first naming whose fields one of the first objects has.
 
     Args:
         path: the path in the source.
@@ -291,25 +299,34 @@ def _json_source(path: str, name: str, lines: Sequence[str], wanted: Wanted) -> 
         wanted: the columns.
 
     Raises:
-        HeaderError: the first object has the fields of no naming.
+        HeaderError: none of them has the fields of a naming.
     """
-    objects = ((number, record) for number, line in enumerate(lines, 1) if (record := _object_of(line)))
-    number, record = next(objects, (0, None))
+    objects = [(number, record) for number, line in enumerate(lines, 1) if (record := _object_of(line))]
     namings = wanted.namings()
-    complete = (naming for naming in namings if all(has_field(record, field) for field in naming.values()))
-    naming, kept_lists = next(complete, namings[0]), {*list_columns(wanted.like)}
-    missing = [field for field in naming.values() if not has_field(record, field)]
-    if missing and record is not None:
-        try:
-            field_at(record, missing[0], Location(name, number))
-        except DataError as error:
-            is_named = missing[0] in wanted.names.values()
-            raise HeaderError(f"{error}{'' if is_named else wanted.remedy(NAME_COLUMNS)}") from None
+    complete = (naming for naming in namings if any(_has_fields(record, naming) for _, record in objects))
+    if (naming := next(complete, None)) is None:
+        naming = namings[0]
+        if objects:
+            raise _missing_field(name, *objects[0], naming, wanted)
+    kept_lists = {*list_columns(wanted.like)}
     return JsonlSource(
         paths=path,
         columns={column: field for column, field in naming.items() if column not in kept_lists},
         lists={column: field for column, field in naming.items() if column in kept_lists},
     )
+
+
+def _has_fields(record: JsonObject, naming: Mapping[str, str]) -> bool:
+    return all(has_field(record, field) for field in naming.values())
+
+
+def _missing_field(
+    name: str, number: int, record: JsonObject, naming: Mapping[str, str], wanted: Wanted
+) -> HeaderError:
+    """Return the error for an object without a field of a naming, in a line of the file ``name``."""
+    missing = next(field for field in naming.values() if not has_field(record, field))
+    remedy = "" if missing in wanted.names.values() else wanted.remedy(NAME_COLUMNS)
+    return HeaderError(f"{missing_field(record, missing, Location(name, number))}{remedy}")
 
 
 def _object_of(line: str) -> JsonObject | None:
@@ -358,30 +375,43 @@ def _records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
 
 def _plain_records(file: File, wanted: Wanted) -> Iterator[Record]:
     """Yield a record for each line: its text, or several texts separated by tabs."""
-    columns = (*wanted.columns, *wanted.optional)
     for location, line in lines_or_errors(file):
-        if isinstance(line, DataError):
-            yield Record(location, error=line)
-            continue
-        texts = line.split("\t") if len(columns) > 1 else [line]
-        if len(wanted.columns) <= len(texts) <= len(columns):
-            row = dict(zip(columns, texts, strict=False))
+        try:
+            if isinstance(line, DataError):
+                raise line
+            row = _row_of_texts(line, location, wanted)
             yield Record(location, row, {**row})
-            continue
-        expected = f"{len(wanted.columns)} or {len(columns)}" if wanted.optional else str(len(columns))
-        problem = f"expected {expected} texts separated by tabs ({', '.join(columns)}), got {len(texts)}"
-        yield Record(location, error=DataError(f"{location}: {problem}"))
+        except DataError as error:
+            yield Record(location, error=error)
+
+
+def _row_of_texts(line: str, location: Location, wanted: Wanted) -> dict[str, str]:
+    """Return the text of each column in a line.
+
+    Raises:
+        DataError: there are fewer or more.
+    """
+    columns = (*wanted.columns, *wanted.optional)
+    texts = line.split("\t") if len(columns) > 1 else [line]
+    if not len(wanted.columns) <= len(texts) <= len(columns):
+        n_expected = f"{len(wanted.columns)} or {len(columns)}" if wanted.optional else str(len(columns))
+        keys = ", ".join(columns)
+        raise DataError(
+            f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
+        )
+    return dict(zip(columns, texts, strict=False))
 
 
 def _streamed_objects(file: File, wanted: Wanted) -> Iterator[Record]:
     """Yield the objects of JSON lines that can be read only once."""
     raw, beginning = iter(raw_lines(file)), list[bytes]()
     lines: list[str] = []
-    for line in raw:
+    for line in islice(raw, N_LINES):
         beginning.append(line)
         lines.append(line.decode("utf-8", "replace"))
-        if _object_of(lines[-1]) is not None:
-            break
+        record = _object_of(lines[-1])
+        if record is not None and any(_has_fields(record, naming) for naming in wanted.namings()):
+            break  # the next line may not be written yet
     source = _json_source("-", file.name, lines, wanted)
     whole = Stream.of(file.name, chain(beginning, raw))
     yield from source.records_of(whole, wanted.required, wanted.optional)

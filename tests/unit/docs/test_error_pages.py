@@ -128,7 +128,7 @@ def raised_by(function, *arguments):
         (["base=other"], "{source}: {text}: base cannot be overridden"),
         (["training.metric=accuracy"], "training.metric={metric} is not measured by validation"),
         (["model.layer.mixer.n_heads=3"], "d_model={d_model} must be divisible by n_heads={n_heads}; change"),
-        (["model.layer.norm=my_parts:Norm"], "{reference} would import the package {package}"),
+        (["model.layer.norm=my_parts:Norm"], "{reference} would import the module {module}"),
         (
             ["schedule.kind=cosine", "schedule.peak=0.1", "schedule.warmup=100000"],
             "schedule.warmup={warmup} must be smaller",

@@ -326,7 +326,9 @@ def test_columns_of_plain_text_are_refused(runs, tmp_path):
     (tmp_path / "texts.txt").write_text("a b\n", "utf-8")
     outcome = command(runs("language model").folder.path, tmp_path / "texts.txt", "--column", "text=review")
     assert isinstance(outcome.exception, RequestError)
-    assert "--column requires a table (.csv, .tsv, .xlsx, .parquet) or JSON lines" in str(outcome.exception)
+    assert "--column requires a table (.csv, .tsv, .xlsx, .parquet), CoNLL or JSON lines" in str(
+        outcome.exception
+    )
 
 
 def test_a_classifier_scores_no_texts(make_run, tmp_path):
