@@ -10,7 +10,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.errors import RequestError, type_name
-from heedful.memory import memory_errors_as
+from heedful.memory import gibibytes, machine_memory, memory_errors_as
 from heedful.models.base import Model
 from heedful.models.registry import SIZES, AnyConfig, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
@@ -87,6 +87,8 @@ def configured(config: str | AnyConfig, changes: Tree) -> AnyConfig:
     return validate(merge(base_tree, changes), _Wrapped).model
 
 
+TOO_LARGE = "this model does not fit in memory"
+
 Built = TypeVar("Built", bound=nn.Module)
 
 
@@ -108,7 +110,7 @@ def on_device(device: str, build: Callable[..., Built], *args: object) -> Built:
         RequestError: ``build`` raised a ValueError, for sizes that do not fit a configuration.
     """
     try:
-        with torch.device(device), memory_errors_as("this model does not fit in memory; lower its sizes"):
+        with torch.device(device), memory_errors_as(f"{TOO_LARGE}; lower its sizes"):
             return build(*args)
     except ValueError as error:
         raise RequestError(str(error)) from None
@@ -134,8 +136,25 @@ def build(
         **settings: changes of the configuration, such as ``n_layers=16``.
 
     Raises:
-        RequestError: the preset is unknown, a setting is wrong, or the size of a vocabulary is missing.
+        RequestError: the preset is unknown, a setting is wrong, the size of a vocabulary is missing, or the
+            weights do not fit in memory.
     """
     config = configured(model, Tree.of({"model": plain(settings, "settings")}, Mark("in the settings")))
     sizes = Vocabularies(vocab_size, source_vocab, target_vocab).sizes(config.kind)
+    if torch.device(device).type == "cpu":
+        _require_memory(assemble(config, *sizes, device="meta"))
     return assemble(config, *sizes, device=device)
+
+
+def _require_memory(model: Model) -> None:
+    """Refuse weights that do not fit in memory before any are allocated.
+
+    Raises:
+        RequestError: with both sizes.
+    """
+    needed, available = sum(p.numel() * p.element_size() for p in model.parameters()), machine_memory()
+    if available is not None and needed > available:
+        raise RequestError(
+            f"{TOO_LARGE}: its weights take {gibibytes(needed)}, and this machine has "
+            f"{gibibytes(available)}; lower its sizes"
+        )

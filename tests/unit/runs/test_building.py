@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import heedful
 from heedful.errors import RequestError
 from heedful.memory import memory_errors_as
 from heedful.model_summary.summary import describe
+from heedful.models.registry import build_model
 from heedful.runs.run import Run
 
 SMALL = {"n_layers": 1, "d_model": 8, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 8}}}
@@ -22,8 +24,26 @@ def test_a_size_is_a_whole_number(size):
 
 
 def test_a_model_that_does_not_fit_is_told():
-    with pytest.raises(RequestError, match="does not fit in memory"):
-        heedful.build("transformer-base", vocab_size=11, d_model=65_536, n_layers=200)
+    with pytest.raises(RequestError, match=r"fit in memory: its weights take [\d,.]+ GiB, and"):
+        heedful.build("transformer-base", vocab_size=11, d_model=65_536)
+
+
+def test_the_weights_of_a_model_that_does_not_fit_are_not_allocated(monkeypatch):
+    devices = []
+
+    def recorded(*args):
+        devices.append(str(torch.get_default_device()))
+        return build_model(*args)
+
+    n_bytes = 4 * sum(p.numel() for p in heedful.build("gpt2", vocab_size=13, **SMALL).parameters())
+    monkeypatch.setattr("heedful.runs.building.build_model", recorded)
+    monkeypatch.setattr("heedful.runs.building.machine_memory", lambda: n_bytes - 1)
+    with pytest.raises(RequestError, match="does not fit in memory: its weights take"):
+        heedful.build("gpt2", vocab_size=13, **SMALL)
+    assert devices == ["meta"]
+    monkeypatch.setattr("heedful.runs.building.machine_memory", lambda: n_bytes)
+    heedful.build("gpt2", vocab_size=13, **SMALL)
+    assert devices == ["meta", "meta", "cpu"]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed")])
