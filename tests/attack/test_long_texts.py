@@ -207,7 +207,9 @@ import resource, sys
 from pathlib import Path
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
 from heedful.data.parquet import parquet_source
-from heedful.data.text import JsonlSource, TextSource, TsvSource
+from heedful.data.delimited import TsvSource
+from heedful.data.json_lines import JsonlSource
+from heedful.data.text import TextSource
 from heedful.errors import DataError
 limit = 3 << 30
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -10,10 +10,11 @@ from heedful.api.checks import check_sets
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
 from heedful.data.annotated import SquadSource
+from heedful.data.delimited import TsvSource
 from heedful.data.lines import HeaderError
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
 from heedful.data.sources import SourceConfig, list_columns
-from heedful.data.text import TextSource, TsvSource
+from heedful.data.text import TextSource
 from heedful.data.user_files import user_source
 from heedful.data.user_tables import field_names
 from heedful.errors import DataError, RequestError, nearest, type_name

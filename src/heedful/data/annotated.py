@@ -13,7 +13,9 @@ from jaxtyping import UInt8
 from pydantic import Field, model_validator
 
 from heedful.data.conll_lines import COMMENT, DOCUMENT, Block, CommentFinder, blocks, fields_of
+from heedful.data.delimited import first_missing, shared_field, too_few_fields
 from heedful.data.images import LazyImage
+from heedful.data.json_lines import field_at, texts_at
 from heedful.data.lines import (
     File,
     LocatedRow,
@@ -28,7 +30,6 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.data.text import field_at, first_missing, shared_field, texts_at, too_few_fields
 from heedful.errors import DataError
 from heedful.typing import JsonObject
 

@@ -6,10 +6,12 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+from heedful.data.delimited import TsvSource
 from heedful.data.file_hints import listed
 from heedful.data.image_files import SUFFIXES, is_image_name
 from heedful.data.image_paths import file_at, without_form
 from heedful.data.images import IMAGE, MASK, LazyImage
+from heedful.data.json_lines import field_at, record_of, texts_at
 from heedful.data.lines import (
     File,
     LocatedRow,
@@ -21,7 +23,6 @@ from heedful.data.lines import (
     is_hidden,
     located_lines,
 )
-from heedful.data.text import TsvSource, field_at, record_of, texts_at
 from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
 

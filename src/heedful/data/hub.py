@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from pydantic import Field, model_validator
 
 from heedful.data.images import LazyImage
+from heedful.data.json_lines import field_at
 from heedful.data.lines import (
     LocatedRow,
     Location,
@@ -23,7 +24,6 @@ from heedful.data.lines import (
 )
 from heedful.data.parquet_rows import parquet_rows, parquet_schema
 from heedful.data.strict_json import without_nan
-from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
 from heedful.typing import JsonMapping
 

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from heedful.data.hub import Dataset, DatasetsSource
 from heedful.data.images import LazyImage
+from heedful.data.json_lines import field_at
 from heedful.data.lines import LocatedRow, Location, Row, Rows, Source, read_cells
-from heedful.data.text import field_at
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.identifiers import found_in
 

@@ -9,12 +9,14 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource
 from heedful.data.corpora import open_corpus, require_corpus
+from heedful.data.delimited import TsvSource
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.functions import PythonSource
 from heedful.data.hub import DatasetsSource
+from heedful.data.json_lines import JsonlSource
 from heedful.data.lines import LocatedRow, Location, Row, Rows, Source
 from heedful.data.memory import MemorySource
-from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource
+from heedful.data.text import FilesSource, TextSource
 from heedful.data.tmx import TmxSource
 from heedful.errors import DataError, RequestError, nearest
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource, looks_like_conll
+from heedful.data.delimited import TsvSource
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.hub import READERS, DatasetsSource
+from heedful.data.json_lines import JsonlSource, has_field, missing_field, record_of
 from heedful.data.lines import (
     File,
     HeaderError,
@@ -29,15 +31,7 @@ from heedful.data.lines import (
 from heedful.data.parquet import is_parquet, parquet_source
 from heedful.data.sources import list_columns
 from heedful.data.spreadsheets import WORKBOOKS, is_workbook
-from heedful.data.text import (
-    FilesSource,
-    JsonlSource,
-    TextSource,
-    TsvSource,
-    has_field,
-    missing_field,
-    record_of,
-)
+from heedful.data.text import FilesSource, TextSource
 from heedful.data.user_tables import (
     NAME_COLUMNS,
     Wanted,

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from heedful.data.delimited import SEPARATORS, TsvSource, first_missing
 from heedful.data.file_hints import listed, looks_like_data
 from heedful.data.functions import PythonSource
 from heedful.data.hub import DatasetsSource
+from heedful.data.json_lines import JsonlSource
 from heedful.data.lines import File, HeaderError, Location, Source, decoded, located_lines, raw_lines
 from heedful.data.memory import MemorySource
 from heedful.data.sources import BesideSource, ChainSource
 from heedful.data.spreadsheets import obeying_hint
-from heedful.data.text import SEPARATORS, TEXT, JsonlSource, TsvSource, first_missing
+from heedful.data.text import TEXT
 from heedful.errors import DataError, nearest
 from heedful.files import has_suffix
 from heedful.identifiers import positions_of

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from heedful.data.delimited import TsvSource
 from heedful.data.image_paths import no_such_image
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, expand
 from heedful.data.splitting import TRAIN, DataSource, PartSource
-from heedful.data.text import FilesSource, TextSource, TsvSource
+from heedful.data.text import FilesSource, TextSource
 from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
 from heedful.runs.prepare import rows_of

@@ -27,9 +27,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from heedful.data.delimited import TsvSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, located_lines, read_bytes, read_text
-from heedful.data.text import TsvSource
 from heedful.errors import DataError
 
 CSV = 'text,label\n"Grüße, Welt",a\nzwei,b\n'

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from openpyxl import Workbook
 
 from heedful.data import spreadsheets
+from heedful.data.delimited import TsvSource
 from heedful.data.lines import File
 from heedful.data.spreadsheets import cell_text, is_workbook
-from heedful.data.text import TsvSource
 from heedful.data.user_files import user_table
 from heedful.errors import DataError
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from heedful.data.delimited import TsvSource
 from heedful.data.lines import File, read_text
 from heedful.data.sources import SourceConfig, open_source
-from heedful.data.text import TsvSource
 from heedful.errors import DataError
 from heedful.runs.reading import read_recipe
 

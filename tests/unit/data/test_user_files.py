@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.annotated import ConllSource, SquadSource
+from heedful.data.delimited import TsvSource
 from heedful.data.folders import FolderSource
+from heedful.data.json_lines import JsonlSource
 from heedful.data.lines import File, Stream
 from heedful.data.sources import BesideSource, ChainSource, open_source
-from heedful.data.text import JsonlSource, TsvSource
 from heedful.data.user_files import form_of, input_records, is_user_table, user_source, user_table
 from heedful.data.user_tables import Wanted, field_names
 from heedful.errors import DataError

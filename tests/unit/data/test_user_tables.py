@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from heedful.data.delimited import TsvSource
 from heedful.data.lines import File
 from heedful.data.sources import open_source
-from heedful.data.text import TsvSource
 from heedful.data.user_files import form_of, input_records, user_source, user_table
 from heedful.data.user_tables import Wanted
 from heedful.errors import DataError
