@@ -42,7 +42,8 @@ def write(folder):
                 Image.fromarray((np.array(colour) + noise).astype(np.uint8)).save(
                     folder / part / label / f"{i}.png"
                 )
-    (folder / "images" / "red" / "notes.txt").write_text("no image")
+    for name in ("notes.txt", "notes.png"):
+        (folder / "images" / "red" / name).write_text("no image")
     (folder / "test" / "blue" / "cut.png").write_bytes((folder / "test/blue/0.png").read_bytes()[:60])
     (folder / "recipe.yaml").write_text(RECIPE)
 
@@ -59,7 +60,8 @@ def folder(heedful, tmp_path_factory):
     write(folder)
     done = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
     assert done.status == 0, done.err
-    assert "unreadable: 1 (images/red/notes.txt)" in done.err
+    assert "files that are not read as images: 1 .txt; the first is red/notes.txt" in done.err
+    assert "unreadable: 1 (images/red/notes.png)" in done.err
     assert "the first has 12 x 9 pixels in colours; all are brought to 8 x 8 pixels in colours" in done.err
     return folder
 
@@ -185,7 +187,7 @@ def test_runs_and_recipes_are_described(heedful, folder):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "images/red/notes.txt"),
+        (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "images/red/notes.png"),
         (
             ["train", "recipe.yaml", "model.patch_size=3", "--out", "x"],
             "patch_size must divide image_size=8, got 3",
