@@ -124,11 +124,11 @@ def test_every_input_has_one_output_in_order(heedful, run, tmp_path, request):
     assert outputs["empty"] == ""
     assert re.search(r"source cut from \d+ to 1024 tokens", done.err)
     assert CHOICE.match(done.err)
-    told = [line for line in done.err.splitlines() if not line.startswith("heedful: output cut at ")]
-    unknown = [line for line in told if " unknown to this run" in line]
-    assert "heedful: 1 input of white space alone, which is read as text" in told
-    assert "heedful: 1 input with NUL characters, which are read as text" in told
-    assert len(told) == 4 + len([line for line in unknown if "source cut" not in line])
+    logged = [line for line in done.err.splitlines() if not line.startswith("heedful: output cut at ")]
+    unknown = [line for line in logged if " unknown to this run" in line]
+    assert "heedful: 1 input of white space alone, which is read as text" in logged
+    assert "heedful: 1 input with NUL characters, which are read as text" in logged
+    assert len(logged) == 4 + len([line for line in unknown if "source cut" not in line])
     own = package.load(folder, device="cpu")
     for name in ("words", "emoji", "a special token", "other line ends", "spaces", "a NUL"):
         alone = heedful("predict", folder, "-", cwd=tmp_path, stdin=STRANGE[name])

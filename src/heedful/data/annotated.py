@@ -26,9 +26,9 @@ from heedful.data.lines import (
     Source,
     find,
     located_lines,
+    read_all,
     read_bytes,
     read_text,
-    rows_of_all,
 )
 from heedful.errors import DataError
 from heedful.typing import JsonObject
@@ -105,7 +105,7 @@ class ConllSource(Source):
 
         Rows are located by their first word.
         """
-        return rows_of_all(self.paths, root, self._sentences)
+        return read_all(self.paths, root, self._sentences)
 
     def _sentences(self, file: File) -> Rows:
         sentence, comments = list[LocatedRow[Row]](), list[Location]()
@@ -253,7 +253,7 @@ class SquadSource(Source):
 
     def open(self, root: Path) -> Rows:
         """Yield the questions of the files, located by their number in the file."""
-        return rows_of_all(self.paths, root, _questions)
+        return read_all(self.paths, root, _questions)
 
 
 def _questions(file: File) -> Rows:

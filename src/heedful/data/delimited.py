@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,9 +16,8 @@ from heedful.data.lines import (
     Record,
     Rows,
     Source,
-    find_all,
     located_lines,
-    rows_of_all,
+    read_all,
     usable_rows,
 )
 from heedful.data.quoted import quoted_records
@@ -82,7 +81,7 @@ class TsvSource(Source):
 
     def open(self, root: Path) -> Rows:
         """Yield the rows of files of separated fields."""
-        return rows_of_all(self.paths, root, self._rows)
+        return read_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
         return usable_rows(self.records_of(file, self.columns))
@@ -91,8 +90,7 @@ class TsvSource(Source):
         self, root: Path, columns: Collection[str], optional: Collection[str] = ()
     ) -> Iterator[Record]:
         """Yield the records of the files; an optional column is read if the header has its name."""
-        files = find_all(self.paths, root)
-        return chain.from_iterable(self.records_of(file, columns, optional) for file in files)
+        return read_all(self.paths, root, partial(self.records_of, columns=columns, optional=optional))
 
     def records_of(
         self, file: File, columns: Collection[str], optional: Collection[str] = ()

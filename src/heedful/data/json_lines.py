@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Iterator
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +19,8 @@ from heedful.data.lines import (
     Rows,
     Source,
     ValueRefusedError,
-    find_all,
     lines_or_errors,
-    rows_of_all,
+    read_all,
     usable_rows,
 )
 from heedful.data.strict_json import parse_strictly, without_nan
@@ -53,7 +52,7 @@ class JsonlSource(Source):
 
     def open(self, root: Path) -> Rows:
         """Yield the rows of files of JSON lines."""
-        return rows_of_all(self.paths, root, self._rows)
+        return read_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
         return usable_rows(self.records_of(file, (*self.columns, *self.lists)))
@@ -62,8 +61,7 @@ class JsonlSource(Source):
         self, root: Path, columns: Collection[str], optional: Collection[str] = ()
     ) -> Iterator[Record]:
         """Yield the objects of the files; an optional column is read from objects that have its name."""
-        files = find_all(self.paths, root)
-        return chain.from_iterable(self.records_of(file, columns, optional) for file in files)
+        return read_all(self.paths, root, partial(self.records_of, columns=columns, optional=optional))
 
     def records_of(
         self, file: File, columns: Collection[str], optional: Collection[str] = ()

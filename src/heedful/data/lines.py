@@ -56,6 +56,7 @@ def read_cells(columns: Iterable[str], read: Callable[[str], object], *, all_nee
     return {column: read(column) for column in columns} if all_needed else PartialRow(columns, read)
 
 
+T = TypeVar("T")
 RowT = TypeVar("RowT", bound=Mapping)
 
 N_SAMPLED = 10_000
@@ -271,8 +272,8 @@ def usable_rows(records: Iterator[Record]) -> Rows:
         yield LocatedRow(record.row, record.location)
 
 
-def rows_of_all(paths: Paths, root: Path, read: Callable[[File], Rows]) -> Rows:
-    """Yield the rows of one or several files, which are found at once and read when reached."""
+def read_all(paths: Paths, root: Path, read: Callable[[File], Iterable[T]]) -> Iterator[T]:
+    """Yield what is read of one or several files, which are found at once and read when reached."""
     return chain.from_iterable(map(read, find_all(paths, root)))
 
 

@@ -29,18 +29,9 @@ def parquet_source(
         DataError: the file cannot be read.
         HeaderError: it has the fields of no naming.
     """
-    fields = field_names(path)
+    fields = list(parquet_schema(path).names)
     for naming in namings:
         if all(name in fields or name.split(".")[0] in fields for name in naming.values()):
             return DatasetsSource(path="parquet", data_files=str(stored), columns={**naming}, streaming=True)
     expected = " and ".join(namings[0].values())
     raise HeaderError(f"{path}: expected the fields {expected}, got {listed(fields)}{remedy}")
-
-
-def field_names(path: Path) -> list[str]:
-    """Return the names of the fields of a file.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    return list(parquet_schema(path).names)

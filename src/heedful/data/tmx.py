@@ -13,7 +13,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from pydantic import Field
 
 from heedful.data.file_hints import listed
-from heedful.data.lines import File, LocatedRow, Location, Paths, Rows, Source, rows_of_all
+from heedful.data.lines import File, LocatedRow, Location, Paths, Rows, Source, read_all
 from heedful.data.opening import opened
 from heedful.errors import DataError
 
@@ -38,7 +38,7 @@ class TmxSource(Source):
 
     def open(self, root: Path) -> Rows:
         """Yield a row for each unit; the text of a language that it lacks is empty."""
-        return rows_of_all(self.paths, root, self._rows)
+        return read_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
         languages: dict[str, None] = {}

@@ -399,12 +399,12 @@ def _row_of_texts(line: str, location: Location, wanted: Wanted) -> dict[str, st
 def _streamed_objects(file: File, wanted: Wanted) -> Iterator[Record]:
     """Yield the objects of JSON lines that can be read only once."""
     raw, beginning = iter(raw_lines(file)), list[bytes]()
-    lines: list[str] = []
+    lines, namings = list[str](), wanted.namings()
     for line in islice(raw, N_LINES):
         beginning.append(line)
         lines.append(line.decode("utf-8", "replace"))
         record = _object_of(lines[-1])
-        if record is not None and any(_has_fields(record, naming) for naming in wanted.namings()):
+        if record is not None and any(_has_fields(record, naming) for naming in namings):
             break  # the next line may not be written yet
     source = _json_source("-", file.name, lines, wanted)
     whole = Stream.of(file.name, chain(beginning, raw))

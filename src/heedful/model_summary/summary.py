@@ -42,7 +42,7 @@ from heedful.models.base import Model
 from heedful.recipes.resolve import Overrides, overrides_of, overrides_tree
 from heedful.recipes.settings import Settings, plain
 from heedful.recipes.trees import IN_PYTHON, Tree
-from heedful.runs.building import Vocabularies
+from heedful.runs.building import TOO_LARGE, Vocabularies
 from heedful.runs.run import Run
 from heedful.tables import html_table
 from heedful.typing import JsonObject
@@ -351,7 +351,7 @@ def _summary(described: DescribedModel, extent: Extent, available: int | None = 
         source = described.source_length or extent.source_length or example.source.layout.max_length
     n = max(1, tokens // example.inputs.layout.max_length)
     memory = cache(lambda: update.memory(n))
-    with memory_errors_as("this model does not fit in memory; lower its sizes"):
+    with memory_errors_as(f"{TOO_LARGE}; lower its sizes"):
         inputs = inputs_of(described.model, 1, target, source, "meta")
         of_sequences = None
         if described.recipe is not None:

@@ -26,7 +26,7 @@ def library(**cleaning):
     return made
 
 
-def read(folder, content, told=None, **config):
+def read(folder, content, settings=None, **config):
     """What becomes of such files; ``content`` is a tokenizer, or the text of vocab.txt."""
     folder.mkdir(exist_ok=True)
     if isinstance(content, str):
@@ -35,8 +35,8 @@ def read(folder, content, told=None, **config):
         (folder / "tokenizer.json").write_text(
             json.dumps(content) if isinstance(content, dict) else content.to_str(), "utf-8"
         )
-    if told is not None:
-        (folder / "tokenizer_config.json").write_text(json.dumps(told), "utf-8")
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
     (folder / "config.json").write_text(json.dumps({"vocab_size": len(NAMES), **config}), "utf-8")
     checkpoint = Checkpoint(folder)
     return read_wordpiece(checkpoint)
@@ -56,7 +56,7 @@ GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 @pytest.mark.parametrize(
-    "cleaning, told, wanted",
+    "cleaning, settings, wanted",
     [
         ({"lowercase": True}, None, UNCASED),
         ({"lowercase": False}, {"do_lower_case": False}, CleaningConfig(clean=True, chinese=True)),
@@ -76,13 +76,13 @@ GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
         ({}, GENERIC, CleaningConfig()),
     ],
 )
-def test_both_files_say_how_text_is_cleaned(tmp_path, cleaning, told, wanted):
-    tokenizer, _ = read(tmp_path, library(**cleaning), told)
+def test_both_files_say_how_text_is_cleaned(tmp_path, cleaning, settings, wanted):
+    tokenizer, _ = read(tmp_path, library(**cleaning), settings)
     assert tokenizer.model.config.cleaning == wanted
 
 
 @pytest.mark.parametrize(
-    "cleaning, told, message",
+    "cleaning, settings, message",
     [
         ({"lowercase": False}, None, "do_lower_case: true (the default), but the normalizer"),
         ({"lowercase": False}, {"do_lower_case": None}, "do_lower_case: true (the default), but"),
@@ -94,17 +94,17 @@ def test_both_files_say_how_text_is_cleaned(tmp_path, cleaning, told, wanted):
         ({}, {}, "do_lower_case: true (the default), but the normalizer of tokenizer.json has false; set"),
     ],
 )
-def test_files_that_contradict_each_other_are_refused(tmp_path, cleaning, told, message):
+def test_files_that_contradict_each_other_are_refused(tmp_path, cleaning, settings, message):
     with pytest.raises(RequestError) as error:
-        read(tmp_path, library(**cleaning), told)
+        read(tmp_path, library(**cleaning), settings)
     assert message in str(error.value)
     assert "tokenizer_config.json" in str(error.value)
 
 
 def test_special_tokens_may_be_spelt_otherwise(tmp_path):
     names = [name.replace("[UNK]", "<huh>") for name in NAMES]
-    told = {"unk_token": {"content": "<huh>"}, "mask_token": "[MASK]"}
-    assert read(tmp_path, "\n".join(names), told)[1].theirs[SPECIALS.unknown] == 3
+    settings = {"unk_token": {"content": "<huh>"}, "mask_token": "[MASK]"}
+    assert read(tmp_path, "\n".join(names), settings)[1].theirs[SPECIALS.unknown] == 3
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_special_tokens_may_be_spelt_otherwise(tmp_path):
 )
 def test_files_saved_by_editors_on_windows_are_read_as_before(tmp_path, content):
     """With a byte order mark at the beginning of every file, and carriage returns at the ends of lines."""
-    told = {"do_lower_case": True}
-    tokenizer, numbering = read(tmp_path, content, told)
+    settings = {"do_lower_case": True}
+    tokenizer, numbering = read(tmp_path, content, settings)
     for path in [*tmp_path.glob("*.json"), *tmp_path.glob("*.txt")]:
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     again, same = read_wordpiece(Checkpoint(tmp_path))
@@ -137,7 +137,7 @@ FRAME = json.loads(FRAME.to_str())["post_processor"]
 
 
 @pytest.mark.parametrize(
-    "content, told, message",
+    "content, settings, message",
     [
         (entries() + "\ncat", None, "vocab.txt:14: duplicate entry 'cat'; it is also in line 3"),
         (entries() + "\ndog", None, "vocab_size: 13, and vocab.txt has 14 entries"),
@@ -151,9 +151,9 @@ FRAME = json.loads(FRAME.to_str())["post_processor"]
         (changed("post_processor", **FRAME), None, "post_processor: expected [CLS] … [SEP]"),
     ],
 )
-def test_what_heedful_cannot_do_is_refused(tmp_path, content, told, message):
+def test_what_heedful_cannot_do_is_refused(tmp_path, content, settings, message):
     with pytest.raises(RequestError) as error:
-        read(tmp_path / "x", content, told)
+        read(tmp_path / "x", content, settings)
     assert message in str(error.value)
 
 
@@ -184,9 +184,9 @@ def test_what_is_written_says_all(tmp_path):
     config = WordPieceConfig(kind="wordpiece", vocab_size=60, min_frequency=1, cleaning=UNCASED)
     tokenizer = train_tokenizer(config, ["The cat sat on the mat, and it's ÜBER."])
     files, numbering = write_wordpiece(tokenizer, 17)
-    told = json.loads(files["tokenizer_config.json"])
-    assert told["model_max_length"] == 17
-    assert all(told[key] for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
+    settings = json.loads(files["tokenizer_config.json"])
+    assert settings["model_max_length"] == 17
+    assert all(settings[key] for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
     written = Library.from_str(files["tokenizer.json"])
     assert written.encode("the cat", "sat").type_ids[-1] == 1
     ids = tokenizer.encode("The cát")
