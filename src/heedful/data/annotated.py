@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import UInt8
@@ -248,6 +248,10 @@ class SquadSource(Source):
 
     # Source: Rajpurkar et al. 2016 and 2018.
 
+    columns: ClassVar[tuple[str, ...]] = ("question", "passage", "answer")
+    """The columns that a file of another format must have too; it need not say where an answer starts."""
+    lists: ClassVar[tuple[str, ...]] = ("answer",)
+    """The columns whose lists are kept as lists, as of `JsonlSource`."""
     kind: Literal["squad"] = "squad"
     paths: Paths
 

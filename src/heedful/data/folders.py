@@ -70,6 +70,7 @@ class FolderSource(Source):
         path: the folder; the names of its subfolders are the labels.
     """
 
+    columns: ClassVar[tuple[str, ...]] = (IMAGE, LABEL)
     kind: Literal["folder"] = "folder"
     path: str
 
@@ -165,7 +166,8 @@ class CaptionedFolderSource(Source):
     """
 
     group_column: ClassVar[str | None] = IMAGE
-
+    columns: ClassVar[tuple[str, ...]] = (IMAGE, CAPTION)
+    lists: ClassVar[tuple[str, ...]] = (CAPTION,)
     kind: Literal["captioned-folder"] = "captioned-folder"
     path: str
 
@@ -281,6 +283,7 @@ class SegmentedFolderSource(Source):
         path: the folder.
     """
 
+    columns: ClassVar[tuple[str, ...]] = (IMAGE, MASK)
     kind: Literal["segmented-folder"] = "segmented-folder"
     path: str
 

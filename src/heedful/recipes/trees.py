@@ -45,10 +45,13 @@ class Tree:
 
     Keys are text. Only a tree of overrides may have integers as keys: indices of the list that the tree is
     merged over.
+
+    A map of overrides that ``replaces`` is not merged with the map below: what was below was removed first.
     """
 
     value: Any
     mark: Mark
+    replaces: bool = False
 
     @classmethod
     def of(cls, data: object, mark: Mark) -> "Tree":
@@ -124,6 +127,7 @@ def combine(first: Tree, second: Tree) -> Tree:
     """Combine two trees into one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset``.
 
     Text is the ``kind`` of a map in the other tree, so that ``schedule=cosine schedule.warmup=9`` sets both.
+    A map after a value that removes the map below, as in ``data.test=null data.test.own=…``, replaces it.
     """
     return _merge(first, second, (), one_layer=True)
 
@@ -134,8 +138,10 @@ def _merge(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:
         override = Tree({"kind": override}, override.mark)
     if not isinstance(override.value, dict):
         return override
-    if path in NAMED and not override.value:
+    if override.replaces or (path in NAMED and not override.value):
         return override
+    if one_layer and (base.value is None or (path in NAMED and not base.value)):
+        return replace(override, replaces=True)
     if isinstance(base.value, list) and _has_indices(override):
         return _merge_items(base, override, path, one_layer=one_layer)
     if isinstance(base.value, str):
@@ -149,7 +155,7 @@ def _merge(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:
         name = key if _has_indices(base) else str(key)
         below = merged.get(name)
         merged[name] = item if below is None else _merge(below, item, (*path, name), one_layer=one_layer)
-    return Tree(merged, base.mark)
+    return replace(base, value=merged)
 
 
 def _merge_items(base: Tree, override: Tree, path: Path, *, one_layer: bool) -> Tree:

@@ -8,7 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from heedful.cli.main import app
-from heedful.errors import RequestError
+from heedful.errors import DataError, RequestError
+from heedful.recipes.resolve import shipped_recipes
+from heedful.runs.reading import read_recipe
+from heedful.tasks.registry import task_for
 
 TINY = [
     "tokenizer.subwords=word",
@@ -53,6 +56,26 @@ def test_a_table_is_trained_evaluated_and_predicted_by_the_names_given_once(tmp_
     assert [record["id"] for record in records] == [str(number) for number in range(60)]
     assert {record["queue"] for record in records} == {*LABELS}
     assert heedful("embed", "run", "--data", "tickets.csv", "--device", "cpu").stdout.count("\n") == 60
+
+
+@pytest.mark.parametrize(
+    "template", sorted(name for name in shipped_recipes() if name.startswith("my-own-") and name != "my-own-text")
+)
+def test_every_template_says_how_to_name_its_columns_and_that_works(template, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["a,b,c", *(f"{row}.png,{row}.5,{row}.png" for row in range(30))]
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    command = ["train", template, "--data", "table.csv"]
+    refused = CliRunner().invoke(app, command)
+    assert isinstance(refused.exception, RequestError | DataError)
+    columns = re.findall(r"--column (\w+)=NAME", str(refused.exception))
+    assert {*columns} <= {*task_for(read_recipe(template)[0]).columns.required}
+    assert len(columns) >= 2
+    options = [f"--column={column}={field}" for column, field in zip(columns, "abc", strict=False)]
+    done = CliRunner().invoke(app, [*command, *options, "--print"])
+    assert done.exit_code == 0, done.exception
+    for column, field in zip(columns, "abc", strict=False):
+        assert f"{column}: {field}" in done.stdout
 
 
 def test_columns_without_data_and_files_without_an_option_are_refused(tmp_path, monkeypatch):

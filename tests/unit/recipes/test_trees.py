@@ -141,6 +141,21 @@ def test_combining_drops_nothing():
     assert combine(kind, setting).data == combine(setting, kind).data == whole
 
 
+@pytest.mark.parametrize("removed", [None, {}])
+def test_a_map_that_is_set_after_it_was_removed_replaces_the_one_below(removed):
+    below = tree({"data": {"test": {"published": {"kind": "hub"}}}})
+    remove, own = tree({"data": {"test": removed}}), tree({"data": {"test": {"own": {"kind": "files"}}}})
+    more = tree({"data": {"test": {"more": {"kind": "hub"}}}})
+    only_own = {"own": {"kind": "files"}}
+    assert merge(below, combine(remove, own)).data["data"]["test"] == only_own
+    both = merge(below, combine(combine(remove, own), more)).data["data"]["test"]
+    assert both == only_own | {"more": {"kind": "hub"}}
+    assert merge(below, combine(own, remove)).data["data"]["test"] == removed
+    sections = tree({"model": {"kind": "a", "x": 1}})
+    alone = combine(tree({"model": None}), tree({"model": {"y": 2}}))
+    assert merge(sections, alone).data == {"model": {"y": 2}}
+
+
 def test_marks_come_along():
     base, over = (
         tree({"a": {"x": 1, "y": 2}, "l": [1, {"p": 2}]}),
