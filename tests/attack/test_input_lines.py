@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from heedful.cli import inputs, main
+from heedful.cli import input_streams, main
 from heedful.runs import run as runs
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.task_info import Columns
@@ -333,7 +333,7 @@ def steering(shown: str) -> set[str]:
 @pytest.fixture
 def command(tmp_path, capsys, monkeypatch):
     """Runs ``heedful predict`` in this process: content of the input → status, output, messages."""
-    monkeypatch.setattr(inputs, "BLOCK", 7)
+    monkeypatch.setattr(input_streams, "BLOCK", 7)
 
     def predict(content: bytes, *, jsonl: bool, packed: bool, run: str = "run") -> tuple[int, str, str]:
         path = tmp_path / f"in.{'jsonl' if jsonl else 'txt'}{'.gz' * packed}"

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from heedful.api.given import with_data
-from heedful.cli.predict import image_paths
+from heedful.cli.inputs import image_paths
 from heedful.data.lines import File, LocatedRow, Location, find
 from heedful.data.lines import lines as lines_of
 from heedful.data.user_files import user_source

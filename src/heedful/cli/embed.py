@@ -9,9 +9,10 @@ import typer
 
 from heedful import files
 from heedful.cli import options
+from heedful.cli.answers import NoteLog, answered, with_input
+from heedful.cli.inputs import Inputs
 from heedful.cli.options import Device
 from heedful.cli.output import check_out, json_result, log
-from heedful.cli.predict import Inputs, NoteLog, answered, with_input
 from heedful.errors import WorkError
 from heedful.typing import JsonObject
 
@@ -65,7 +66,7 @@ def embed(
 
     loaded_run = load(run, device=device)
     columns = loaded_run.task.embedded_columns
-    blocks = inputs.blocks(source, loaded_run, columns=columns)
+    blocks = inputs.read(source, loaded_run, columns=columns).blocks()
     notes, vectors = NoteLog(), []
     compute = partial(loaded_run.embeddings, pooling=pooling, layer=None if layer is None else layer - 1)
     compute([])  # also without inputs, an unsupported task or pooling is an error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Source
+from heedful.cli.input_streams import Source
 from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width
 from heedful.errors import RequestError

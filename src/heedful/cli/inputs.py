@@ -1,179 +1,228 @@
-"""Inputs of commands: a file or standard input, whose lines are answered as they arrive."""
+"""Options of commands for their inputs, and the inputs: lines, records of a file, or images."""
 
 import os
-import select
-import stat
-import sys
-from collections import deque
+import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
-from heedful import limits
+import typer
+
+from heedful.cli.input_streams import Source, in_blocks
+from heedful.cli.output import log, one_line
 from heedful.errors import DataError, RequestError
-from heedful.limits import line_too_long
+from heedful.files import has_suffix
+from heedful.tables import Dialect
 
 if TYPE_CHECKING:
-    from heedful.data.lines import File
+    from heedful.data.lines import Record
+    from heedful.runs.run import Run
+    from heedful.tasks.task_info import Columns
 
-STANDARD_INPUT = "standard input"
-"""Its name in messages."""
-BLOCK = 2048
-"""Maximum number of inputs that are read, sorted by length and answered together."""
-PATIENCE = 0.05
-"""Seconds without new data from a pipe after which the lines read so far are processed."""
+JSON_LINES = (".jsonl", ".ndjson")
+"""Suffixes of JSON lines."""
 
-Item = TypeVar("Item")
+NAMED_FORMS = (".csv", ".tsv", ".conll", ".conllu", *JSON_LINES)
+"""Suffixes that say how a file is read, so that nobody needs to be informed."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file, or standard input.
+class Inputs:
+    """Options for the inputs and their format."""
 
-    Args:
-        file: the file, or the lines of standard input.
-        size: maximum number of inputs per block.
-        ready: returns whether another line is available without waiting.
-    """
+    file: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Inputs (texts or paths of images), one per line; a table (.csv, .tsv, .xlsx, .parquet); "
+            "JSON lines (.jsonl); or images and folders of images. - reads standard input.",
+            show_default=False,
+        ),
+    ] = None
+    data: Annotated[
+        list[str] | None, typer.Option("--data", metavar="FILE", help="The same as FILE; may be repeated.")
+    ] = None
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Read and write JSON lines; default for .jsonl files.")
+    ] = False
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Field to read in a table or in JSON lines: NAME, once for each text of an input, or "
+            "KEY=NAME (text=review); without a header, and in CoNLL, its number (text=0). "
+            "[default: as in the recipe]",
+        ),
+    ] = None
 
-    file: "File"
-    size: int = BLOCK
-    ready: Callable[[], bool] = lambda: True
+    @property
+    def files(self) -> list[str]:
+        """The files; - if none is given."""
+        return [*(self.data or ()), *(self.file or ())] or ["-"]
 
-    @classmethod
-    def of(cls, file: str) -> "Source":
-        """Open a file, or standard input if `file` is ``-``; at a terminal each line is its own block.
+    @property
+    def only_file(self) -> str | None:
+        """The file, if it is only one and not a folder."""
+        is_single = len(self.files) == 1 and not os.path.isdir(self.files[0])
+        return self.files[0] if is_single else None
+
+    def source(self, run: Path, verb: str = "predict", *, whole: bool = False) -> Source | None:
+        """Open the source of the inputs; None if they are images themselves.
+
+        Args:
+            run: for messages, like ``verb``.
+            verb: the verb.
+            whole: whether the source is one input, including line breaks.
 
         Raises:
-            RequestError: the file does not exist, or standard input is closed.
+            DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
         """
-        from heedful.data.lines import Stream, bounded_lines, find
-
-        if file != "-":
-            return cls(find(file, Path()))
-        if sys.stdin is None:
-            raise RequestError("standard input is closed: expected input to read")
-        stream, name = sys.stdin.buffer, STANDARD_INPUT
-        if (piped := Piped.of(stream)) is not None:
-            return cls(Stream.of(name, piped), ready=piped.ready)
-        lines = bounded_lines(stream, name)
-        return cls(Stream.of(name, lines), size=1 if sys.stdin.isatty() else BLOCK)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the decoded lines without line ends; only a newline ends a line.
-
-        Raises:
-            DataError: a line is not UTF-8, or the file cannot be read.
-        """
-        from heedful.data.lines import lines_or_errors
-
-        for _, line in lines_or_errors(self.file):
-            if isinstance(line, DataError):
-                raise line
-            yield line
-
-    def text(self) -> str:
-        """Return the whole text without the last line end."""
-        return "\n".join(self.lines())
-
-    def as_one_line(self) -> "Source":
-        """Return a source with the whole text as one line."""
-        from heedful.data.lines import Stream
-
-        return replace(self, file=Stream.of(self.file.name, [f"{self.text()}\n".encode()]))
-
-    def blocks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
-        """Group items, one per line, into blocks that are answered together.
-
-        If reading fails, the items before the failure are yielded first.
-        """
-        return in_blocks(items, self.size, self.ready)
-
-
-def in_blocks(
-    items: Iterator[Item], size: int = BLOCK, ready: Callable[[], bool] = lambda: True
-) -> Iterator[list[Item]]:
-    """Group items into blocks of at most ``size`` that are available without waiting."""
-    for item in items:
-        block = [item]
-        try:
-            while len(block) < size and ready() and (another := next(items, None)) is not None:
-                block.append(another)
-        except DataError:
-            yield block
-            raise
-        yield block
-
-
-def text_of(file: str) -> str:
-    """Return the whole text of a file; raise `DataError` if it is empty or cannot be read."""
-    from heedful.data.lines import find, read_text
-
-    return read_text(find(file, Path()))
-
-
-class Piped:
-    """Iterate over the lines of a pipe or socket, with their line ends, without waiting for later lines.
-
-    Args:
-        descriptor: file descriptor of the pipe; nothing else may read from it.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._ended = descriptor, False
-        self._lines: deque[bytes] = deque()
-        self._partial: list[bytes] = []
-        self._n_partial = self._n_complete = 0
-
-    @classmethod
-    def of(cls, stream: IO[bytes]) -> "Piped | None":
-        """Return a reader for a stream that is a pipe and not yet read; None if it is not a pipe."""
-        try:
-            mode = os.fstat(stream.fileno()).st_mode
-        except OSError:  # it has no descriptor
+        file = self.only_file
+        if file is None:
             return None
-        waits = os.name == "posix" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
-        return cls(stream.fileno()) if waits else None
+        from heedful.data.image_files import is_image_name
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield every line; blocks until the next one arrives."""
-        while self._lines or self._read():
-            if self._lines:
-                yield self._lines.popleft()
+        if is_image_name(file):
+            from heedful.data.lines import find
 
-    def ready(self) -> bool:
-        """Return whether another line is available or arrives within `PATIENCE` seconds."""
-        until = monotonic() + PATIENCE
-        while not self._lines and not self._ended:
-            if not select.select([self._descriptor], [], [], max(0.0, until - monotonic()))[0]:
-                return False
-            self._read()
-        return bool(self._lines)
+            find(file, Path())
+            return None
+        try:
+            source = Source.of(file)
+        except (DataError, OSError) as error:  # OSError: a text may be too long for a file name
+            if os.path.exists(file) or not (" " in file or not Path(file).suffix):
+                raise
+            problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
+            text = shlex.quote(file) if len(file) <= 60 else "TEXT"
+            remedy = f"echo {text} | heedful {verb} {shlex.quote(str(run))}"
+            raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
+        return source.as_one_line() if whole else source
 
-    def _read(self) -> bool:
-        """Read the available data, blocking if there is none; return False at the end.
+    @property
+    def structured(self) -> bool:
+        """Whether answers are JSON lines."""
+        return self.jsonl or has_suffix(self.only_file or "", *JSON_LINES)
+
+    def read(
+        self, source: Source | None, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
+    ) -> "ReadInputs":
+        """Return the inputs: records of the file, or files themselves if they are images.
+
+        Args:
+            source: the source of the inputs.
+            run: the run.
+            whole: whether the source is one input, whatever the file's name.
+            columns: the columns of an input; by default those of predictions.
 
         Raises:
-            DataError: the incomplete line is longer than `heedful.limits.LONGEST_LINE`.
+            RequestError: the run or the file does not support the options.
+            DataError: a folder has no images, or the file is in the wrong format.
         """
-        if self._ended:
-            return False
-        chunk = os.read(self._descriptor, 1 << 16)
-        self._ended = not chunk
-        *complete, partial = chunk.split(b"\n")
-        for part in complete:
-            self._lines.append(b"".join([*self._partial, part, b"\n"]))
-            self._partial, self._n_partial = [], 0
-        self._n_complete += len(complete)
-        self._partial.append(partial)
-        self._n_partial += len(partial)
-        if self._n_partial > limits.LONGEST_LINE:
-            raise line_too_long(STANDARD_INPUT, self._n_complete + 1)
-        if self._ended and any(self._partial):
-            self._lines.append(b"".join(self._partial))
-        return True
+        from heedful.runs.inputs import FORMS, input_dialect, input_form, read_inputs
+
+        columns = columns or run.task.columns
+        if source is None:
+            return ReadInputs(self._images(run, columns))
+        names = self._names(columns)
+        form = "lines" if whole else input_form(run, columns, source.file, names)
+        if form == "lines" and self.structured and not whole:
+            form = "jsonl"
+            if source.file.can_be_read_again:
+                check_objects(source, columns.inputs)
+        if self.column and form == "lines":
+            raise RequestError(
+                "--column requires a table (.csv, .tsv, .xlsx, .parquet), CoNLL or JSON lines; for standard "
+                "input, write it to a file"
+            )
+        if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
+            log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
+        return ReadInputs(
+            read_inputs(run, columns, source.file, form, names),
+            source,
+            partial(input_dialect, run, columns, source.file, form, names),
+        )
+
+    def _names(self, columns: "Columns") -> dict[str, str]:
+        """Return the fields that the user names, by column."""
+        return names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
+
+    def _images(self, run: "Run", columns: "Columns") -> "Iterator[Record]":
+        """Yield the images that are given as files and folders."""
+        from heedful.data.lines import Location, Record
+
+        if not run.task.columns.images:
+            if (file := self.only_file) is not None:
+                raise RequestError(f"{file}: an image; this run reads texts")
+            is_folder = len(self.files) == 1
+            problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
+            raise RequestError(f"{problem}; several files and folders are for images, not for this task")
+        rows = ({columns.inputs[0]: path} for path in image_paths(self.files))
+        return (Record(Location(""), row, row) for row in rows)
+
+
+@dataclass(frozen=True)
+class ReadInputs:
+    """The inputs of a command.
+
+    Args:
+        records: the inputs, in order.
+        source: their source; None: they are images.
+        dialect: returns the dialect of the file if it is a table, or the usual one.
+    """
+
+    records: "Iterator[Record]"
+    source: Source | None = None
+    dialect: Callable[[], Dialect] = Dialect
+
+    def blocks(self) -> "Iterator[list[Record]]":
+        """Yield the inputs in blocks that are answered together."""
+        return in_blocks(self.records) if self.source is None else self.source.blocks(self.records)
+
+
+def check_objects(source: Source, columns: Sequence[str]) -> None:
+    """Check that a file begins with an object of JSON, or an array, whose reader has a remedy of its own.
+
+    Raises:
+        RequestError: it has lines of text.
+    """
+    first = next(filter(str.strip, source.lines()), "{").lstrip()
+    if first.startswith(("{", "[")):
+        return
+    fields = ", ".join(f"{column}: .[{number}]" for number, column in enumerate(columns))
+    program = f"{{{columns[0]}: .}}" if len(columns) == 1 else f'split("\\t") | {{{fields}}}'
+    command = f"jq -Rc {shlex.quote(program)} {shlex.quote(source.file.name)} > NEW.jsonl"
+    raise RequestError(
+        f"{source.file.name}: --jsonl requires JSON lines, got lines of text; convert them: {command}"
+    )
+
+
+def image_paths(files: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of images: files as given, and those in folders and their subfolders, sorted by name.
+
+    Raises:
+        DataError: a folder has no images, or one of several files is not an image by its name.
+    """
+    from heedful.data.image_files import SUFFIXES, is_image_name, unread_note
+    from heedful.data.lines import File, files_in
+
+    for file in files:
+        if os.path.isdir(file):
+            found = [found.name for found in files_in(File(Path(file), file))]
+            if not (images := [name for name in found if is_image_name(name)]):
+                raise DataError(
+                    f"{file}: no images in this folder; expected files named {', '.join(SUFFIXES)}"
+                )
+            if note := unread_note(
+                [Path(name).relative_to(file) for name in found if not is_image_name(name)]
+            ):
+                log(f"heedful: {file}: {note}")
+            yield from images
+        elif is_image_name(file):
+            yield file
+        else:
+            raise DataError(f"{file}: expected an image or a folder; a list of paths must be the only FILE")
 
 
 def names_of(chosen: Sequence[str], keys: Sequence[str]) -> dict[str, str]:

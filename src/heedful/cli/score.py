@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options
+from heedful.cli.answers import NoteLog, answer_record, answered
+from heedful.cli.inputs import Inputs
 from heedful.cli.options import Device
 from heedful.cli.output import json_result, result
-from heedful.cli.predict import Inputs, NoteLog, answer_record, answered
 from heedful.errors import RequestError, WorkError
 from heedful.tasks.prediction import Prediction
 
@@ -33,7 +34,7 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
 
     loaded_run = load(run, device=device)
     columns = text_scoring(loaded_run.task).scored
-    blocks = inputs.blocks(source, loaded_run, whole=whole, columns=columns)
+    blocks = inputs.read(source, loaded_run, whole=whole, columns=columns).blocks()
     notes = NoteLog()
     answers = answered(blocks, columns, loaded_run.score, lambda error: Prediction("", error=error))
     for record, prediction in answers:

@@ -11,9 +11,10 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from heedful.cli.inputs import Source
+from heedful.cli.answers import FIRST, NoteLog
+from heedful.cli.input_streams import Source
+from heedful.cli.inputs import check_objects
 from heedful.cli.main import app
-from heedful.cli.predict import FIRST, NoteLog, check_objects
 from heedful.errors import RequestError
 from heedful.tasks.prediction import Prediction
 

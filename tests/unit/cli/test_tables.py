@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli import tables
+from heedful.cli.answers import table_fields
 from heedful.cli.main import app
-from heedful.cli.predict import table_fields
 from heedful.cli.tables import TableWriter
 from heedful.data.lines import Location, Record
 from heedful.data.user_files import user_table

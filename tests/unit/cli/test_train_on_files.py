@@ -59,7 +59,8 @@ def test_a_table_is_trained_evaluated_and_predicted_by_the_names_given_once(tmp_
 
 
 @pytest.mark.parametrize(
-    "template", sorted(name for name in shipped_recipes() if name.startswith("my-own-") and name != "my-own-text")
+    "template",
+    sorted(name for name in shipped_recipes() if name.startswith("my-own-") and name != "my-own-text"),
 )
 def test_every_template_says_how_to_name_its_columns_and_that_works(template, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from heedful.cli.inputs import BLOCK, Piped, Source
+from heedful.cli.input_streams import BLOCK, Piped, Source
 from heedful.data.lines import Stream
 from heedful.errors import DataError
 

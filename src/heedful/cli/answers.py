@@ -1,0 +1,115 @@
+"""Answers of commands: each with the fields of its input, and the log of their notes."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from heedful.cli.output import log
+from heedful.cli.tables import TableWriter
+from heedful.tasks.prediction import Prediction
+from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.data.lines import Record
+    from heedful.tasks.embedding import Embedding
+    from heedful.tasks.task_info import Columns
+
+Answer = TypeVar("Answer")
+
+FIRST = 10
+"""Number of notes per sort that are logged in full."""
+
+
+def answer_record(record: "Record", prediction: Prediction, columns: set[str]) -> JsonObject:
+    """Merge the answer with the input's other fields; those that clash with the answer go under ``input``.
+
+    The task's ``columns`` also go under ``input`` if the input could not be read.
+    """
+    answer = {**prediction.to_dict(), "version": 1}
+    return with_input(record, answer, {*prediction.keys(), *(columns if record.error else ())})
+
+
+def table_fields(record: "Record", table: TableWriter, columns: "Columns") -> JsonMapping:
+    """Return the fields of a record for a table: words as a line, as tags are, but for JSON lines."""
+    from heedful.tasks.inputs.words import as_line
+
+    words = record.row.get(columns.inputs[0])
+    if table.is_jsonl or not columns.input_lists or not isinstance(words, list):
+        return record.fields
+    return {name: as_line(words) if value == words else value for name, value in record.fields.items()}
+
+
+def with_input(record: "Record", answer: JsonObject, reserved: Collection[str]) -> JsonObject:
+    """Merge an answer with the input's fields; ``reserved`` ones go under ``input``."""
+    nested_keys = {"version", "input", *reserved}
+    nested = {key: value for key, value in record.fields.items() if key in nested_keys}
+    passed_through = {key: value for key, value in record.fields.items() if key not in nested_keys}
+    return {**passed_through, **({"input": nested} if nested else {}), **answer}
+
+
+def answered(
+    blocks: "Iterable[Sequence[Record]]",
+    columns: "Columns",
+    answer: Callable[[list[Any]], Iterable[Answer]],
+    failed: Callable[[str], Answer],
+) -> "Iterator[tuple[Record, Answer]]":
+    """Yield each input with its answer, or with the error of an invalid input, block by block.
+
+    Args:
+        blocks: the inputs.
+        columns: the columns of an input.
+        answer: returns the answers to valid inputs.
+        failed: returns the answer to an invalid input, from its error.
+    """
+    for block in blocks:
+        answers = iter(answer([columns.input_of(record.row) for record in block if record.error is None]))
+        for record in block:
+            yield record, next(answers) if record.error is None else failed(str(record.error))
+
+
+class NoteLog:
+    """Log notes and errors of answers: the first notes of each sort in full, the others as a count.
+
+    Errors are always logged. Unknown words and other notes are counted separately, so that many of one sort
+    do not hide the other.
+    """
+
+    def __init__(self) -> None:
+        self.n = self.failed = 0
+        self._counts: Counter[str] = Counter()
+        self._odd: Counter[str] = Counter()
+
+    def add(self, answer: "Prediction | Embedding", input_text: Any) -> None:
+        """Log the note or error of one answer; ``input_text`` is its input."""
+        from heedful.tasks.inputs.texts import is_of_unknown_words
+
+        self.n += 1
+        if answer.error:
+            self.failed += 1
+            log(f"heedful: {answer.error}")
+            return
+        self._add_odd(answer, input_text)
+        if answer.note:
+            kind = "unknown words" if is_of_unknown_words(answer.note) else "a note"
+            self._counts[kind] += 1
+            if self._counts[kind] <= FIRST:
+                log(f"heedful: {answer.note}: {input_text[:60]!r}{'…' * (len(input_text) > 60)}")
+
+    def _add_odd(self, answer: "Prediction | Embedding", input_text: Any) -> None:
+        """Count an input that is answered like any other, although it is hardly a text."""
+        from heedful.data.findings import NUL
+
+        texts = [input_text] if isinstance(input_text, str) else input_text
+        if isinstance(texts, list) and any(isinstance(text, str) and NUL in text for text in texts):
+            self._odd["with NUL characters, which are read as text"] += 1
+        if isinstance(input_text, str) and input_text.isspace() and not answer.note:
+            self._odd["of white space alone, which is read as text"] += 1
+
+    def summarize(self) -> None:
+        """Log how many inputs are hardly texts, and how many further notes of each sort there were."""
+        for kind, n in self._odd.items():
+            log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}")
+        for kind, n in self._counts.items():
+            if n > FIRST:
+                further = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
+                log(f"heedful: … and {further} with {kind} (use --jsonl to get the note of every answer)")
