@@ -56,6 +56,8 @@ class _Live(Values):
         self.peak: Counter[str] = Counter()
 
     def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        if func is torch.ops.prim.device.default:  # two of three calls, answered without the fake mode
+            return args[0].fake_device
         out = func(*args, **kwargs)
         for tensor in tree_leaves(out):
             if isinstance(tensor, FakeTensor):
