@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.errors import type_name
 from heedful.nn.layout import Tokens
+from heedful.nn.patches import Images
 from heedful.nn.state import State
 
 
@@ -46,6 +48,46 @@ class Model(nn.Module):
             NotImplementedError: if the model does not generate tokens.
         """
         raise NotImplementedError
+
+
+    def logits(
+        self,
+        ids: Int[Tensor, "B S"] | Sequence[Sequence[int]],
+        lengths: Sequence[int] | None = None,
+        source: Int[Tensor, "B R"] | Sequence[Sequence[int]] | Images | None = None,
+        source_lengths: Sequence[int] | None = None,
+    ) -> Float[Tensor, "B S V"]:
+        """Return logits over the vocabulary at every position, zeros at padding.
+
+        ``logits[b, t]`` is about the token after ``ids[b, : t + 1]`` in a model that generates tokens, and
+        about token t itself in a masked language model. Objectives and decoders call `forward`, which returns
+        hidden states, and apply the head to the rows that they need.
+
+        Args:
+            ids: one list of ids for each sequence, or a tensor ``[B, S]``, right-padded with any id.
+            lengths: the number of tokens of each row of a tensor; None: no row has padding.
+            source: what the model reads, if it has an encoder: ids as above, or images.
+            source_lengths: as ``lengths``, of the source.
+
+        Raises:
+            ValueError: the model has no head for tokens, or the lengths do not fit.
+        """
+        if "token" not in self.heads:
+            heads = ", ".join(self.heads) or "none"
+            raise ValueError(f"the model has no logits of tokens: its heads are {heads}; call model.heads[…]")
+        device = next(self.parameters()).device
+        tokens = _packed(ids, lengths, device)
+        images = source.to(device) if isinstance(source, Images) else None
+        read = images if source is None or images is not None else _packed(source, source_lengths, device)
+        return tokens.layout.pad(self.heads["token"](self(tokens, read)))
+
+
+def _packed(ids: Tensor | Sequence[Sequence[int]], lengths: Sequence[int] | None, device: torch.device) -> Tokens:
+    if isinstance(ids, Tensor):
+        return Tokens.from_padded(ids, [ids.shape[1]] * len(ids) if lengths is None else lengths).to(device)
+    if lengths is not None:
+        raise ValueError("lengths: expected none for lists of ids, which have their own")
+    return Tokens.of(ids).to(device)
 
 
 def check_packed(*inputs: object) -> None:

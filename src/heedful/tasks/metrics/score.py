@@ -3,14 +3,18 @@
 import math
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
+from typing import SupportsFloat
 
-from heedful.errors import RequestError
+from heedful.errors import RequestError, type_name
 from heedful.typing import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True)
 class Score:
     """The value of a metric and how it was computed.
+
+    It is used like its value: ``float(score)``, ``score > 0.9``, ``f"{score:.2f}"``. Two scores are equal if
+    all their parts are; a score equals no number.
 
     Args:
         name: the usual name of the metric: ``BLEU``, ``tokenised BLEU``, ``perplexity``.
@@ -26,6 +30,26 @@ class Score:
     signature: str
     details: JsonMapping = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __float__(self) -> float:
+        """Return the value."""
+        return float(self.value)
+
+    def __lt__(self, other: "SupportsFloat") -> bool:
+        return self.value < _comparable(other)
+
+    def __le__(self, other: "SupportsFloat") -> bool:
+        return self.value <= _comparable(other)
+
+    def __gt__(self, other: "SupportsFloat") -> bool:
+        return self.value > _comparable(other)
+
+    def __ge__(self, other: "SupportsFloat") -> bool:
+        return self.value >= _comparable(other)
+
+    def __format__(self, spec: str) -> str:
+        """Format the value, or without a format the score as text."""
+        return format(self.value, spec) if spec else str(self)
 
     @property
     def metric(self) -> str:
@@ -52,6 +76,12 @@ class Score:
         details = [f"{key}: {part}" for key, part in parts.items() if part]
         lines = [f"signature: {self.signature}", *([f"counts: {counts}"] if counts else []), *details]
         return [f"{self.name} {_number(self.value)}", *(f"  {line}" for line in lines)]
+
+
+def _comparable(other: object) -> float:
+    if not isinstance(other, SupportsFloat):
+        raise TypeError(f"expected a number or a score, got {type_name(other)}")
+    return float(other)
 
 
 def _number(value: float) -> str:
