@@ -7,7 +7,6 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from heedful.api.run import Explanation as Explanation
     from heedful.api.run import Run as Run
     from heedful.api.run import compare as compare
     from heedful.api.run import export as export
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from heedful.errors import HeedfulError as HeedfulError
     from heedful.errors import RequestError as RequestError
     from heedful.errors import WorkError as WorkError
+    from heedful.explain.explanation import Explanation as Explanation
     from heedful.model_summary.summary import describe as describe
     from heedful.parts import part as part
     from heedful.runs.building import build as build
@@ -65,11 +65,12 @@ _ERRORS = ("DamagedError", "DataError", "HeedfulError", "RequestError", "WorkErr
 
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
-    **dict.fromkeys(("Explanation", "Run", "compare", "export", "import_model", "load"), "heedful.api.run"),
+    **dict.fromkeys(("Run", "compare", "export", "import_model", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
     **dict.fromkeys(_ERRORS, "heedful.errors"),
     **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),
     "Evaluation": "heedful.tasks.evaluation",
+    "Explanation": "heedful.explain.explanation",
     "Prediction": "heedful.tasks.prediction",
     "build": "heedful.runs.building",
     "describe": "heedful.model_summary.summary",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from heedful.api.run import load
 from heedful.errors import HeedfulError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs import train as training
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 TEXTS = ["a b c", "c c a", "b", "a a b b", ""]

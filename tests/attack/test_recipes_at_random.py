@@ -9,12 +9,12 @@ import torch
 from base_recipes import BASES, base, task_of, write_rows
 from configurations import Drawing, configurations
 
+from heedful.api.run import load
 from heedful.errors import HeedfulError, RequestError
 from heedful.models.registry import BUILDERS, READERS
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.registry import TASKS
 from heedful.training.callbacks import Updated

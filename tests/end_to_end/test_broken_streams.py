@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.runs.run import load
+from heedful.api.run import load
 
 TRAIN = ("train", "tiny.yaml", "--out", "run")
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from heedful.api.run import load
 from heedful.explain.alignment.best_head import store_best_head
 from heedful.explain.alignment.word_alignment import HeadChoice
 from heedful.explain.capture import explain_input
 from heedful.explain.summary import summary_matrix, word_alignment
-from heedful.runs.run import load
 
 
 def ok(done):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from heedful.api.run import Run, load
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import Run, load
 from heedful.runs.train import build_module, train_run
 from heedful.training.callbacks import Event, Updated
 

@@ -15,6 +15,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 import heedful
 from heedful import limits
+from heedful.api.run import load
 from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 from heedful.interop.bert import BERT, _configuration
@@ -24,7 +25,6 @@ from heedful.interop.wordpiece import read_wordpiece
 from heedful.models.encoder import PRESETS
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
-from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 
 transformers = pytest.importorskip("transformers")

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.interop.conversion import export_run, import_run
-from heedful.runs.run import load
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,6 +10,7 @@ from fine_tuned import fine_tune, token_losses
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from heedful.api.run import load
 from heedful.data.windows import Windows
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import RequestError
@@ -19,7 +20,6 @@ from heedful.interop.conversion import export_run, import_run
 from heedful.interop.gpt2 import _configuration
 from heedful.models.language_model import PRESETS
 from heedful.nn.layout import Tokens
-from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 
 transformers = pytest.importorskip("transformers")

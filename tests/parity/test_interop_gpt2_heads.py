@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_interop_gpt2 import END, PROMPTS, TEXT, tokenizer_of
 
+from heedful.api.run import load
 from heedful.errors import RequestError
 from heedful.interop.conversion import export_run, import_run
 from heedful.interop.gpt2 import without_bias
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
-from heedful.runs.run import load
 from heedful.tasks.inputs.texts import truncate
 
 transformers = pytest.importorskip("transformers")

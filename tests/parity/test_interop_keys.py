@@ -9,6 +9,7 @@ import json
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.interop.conversion import import_run
@@ -16,7 +17,6 @@ from heedful.interop.marian import load_weights
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
-from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import byte_letters
 

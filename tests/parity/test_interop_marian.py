@@ -6,6 +6,7 @@ import pytest
 import torch
 from explained import explained, same_attention
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.decoding.greedy import greedy
@@ -13,7 +14,6 @@ from heedful.decoding.protocol import Request
 from heedful.interop.conversion import export_run, import_run
 from heedful.interop.marian import load_weights
 from heedful.nn.layout import Tokens
-from heedful.runs.run import load
 from heedful.tasks.generation.generator import Generator
 from heedful.text.specials import SPECIALS
 

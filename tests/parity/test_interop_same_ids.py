@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from heedful.api.run import load
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.interop.conversion import export_run, import_run
 from heedful.interop.tokenizer_files import write_same_ids
-from heedful.runs.run import load
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer

@@ -8,10 +8,10 @@ from fine_tuned import fine_tune, token_losses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from heedful.api.run import load
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import DamagedError, RequestError
 from heedful.interop.conversion import export_run, import_run
-from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 
 transformers = pytest.importorskip("transformers")

@@ -12,9 +12,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from heedful.api.run import load
 from heedful.interop.conversion import export_run, import_run
 from heedful.nn.patches import Images
-from heedful.runs.run import load
 from heedful.tasks.registry import task_for
 
 transformers = pytest.importorskip("transformers")

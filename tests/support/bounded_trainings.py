@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
+from heedful.api.run import load
 from heedful.errors import HeedfulError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.memory_budget import check_model
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 MEMORY = 6 << 30

@@ -125,5 +125,14 @@ def test_every_package_has_its_place():
 @pytest.mark.slow
 def test_loading_a_run_does_not_load_the_compiler():
     """It takes as long to import as torch itself, and is needed in long trainings alone."""
-    code = "import sys, heedful.runs.run, heedful.explain.capture; sys.exit('torch._dynamo' in sys.modules)"
+    code = "import sys, heedful.api.run, heedful.explain.capture; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_loading_a_run_imports_neither_explanations_nor_other_formats():
+    unused = ("explain", "interop", "lab", "model_summary")
+    code = (
+        f"import sys, heedful; heedful.load; sys.exit(any(f'heedful.{{n}}' in sys.modules for n in {unused}))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from heedful.errors import RequestError, type_name
 from heedful.recipes.schema import Recipe
 from heedful.recipes.suggestions import Section, meant_key
 from heedful.recipes.trees import Tree
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.registry import TASKS
 
 
@@ -32,7 +32,7 @@ def run_folder(run: object, name: str = "run") -> Path:
     Raises:
         RequestError: it is neither.
     """
-    return run.folder.path if isinstance(run, Run) else folder_of(run, name)
+    return run.folder.path if isinstance(run, LoadedRun) else folder_of(run, name)
 
 
 def check_runs(runs: object) -> None:

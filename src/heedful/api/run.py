@@ -1,117 +1,59 @@
-"""A run as Python sees it: predict, evaluate, explain, export."""
+"""A run as Python sees it: predict, stream, score, embed, evaluate, explain, export."""
 
-import html
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from heedful.api.checks import check_runs, check_split, folder_of, names_in_rows, run_folder
 from heedful.api.given import memory_names, paths_in, rows_source
-from heedful.checks import check_function, check_text, texts, whole_number
+from heedful.api.progress import Progress, check_progress, counted
+from heedful.checks import check_text, texts, whole_number
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import RequestError, nearest, type_name
-from heedful.explain import explanation as explained
-from heedful.explain.attention_sites import Selection
-from heedful.explain.capture import LIMIT, explain_input
-from heedful.explain.explanation import Weights
-from heedful.explain.json_format import json_pieces
-from heedful.explain.views import PAGE, SUFFIXES
-from heedful.files import IMAGES, whole_file
-from heedful.interop.conversion import export_run, import_run
+from heedful.errors import DataError, RequestError, type_name
 from heedful.nn.modes import evaluating
 from heedful.runs import comparing
-from heedful.runs import run as runs
-from heedful.runs.arguments import at_least_one, decoding_of, indices, with_beam
+from heedful.runs.arguments import (
+    at_least_one,
+    decoding_of,
+    indices,
+    inputs_of,
+    scored_inputs_of,
+    streaming,
+    text_scoring,
+    with_beam,
+)
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.loading import LoadedRun, RunOptions, load_run
 from heedful.runs.prepare import check_rows
 from heedful.tasks.base import Log
+from heedful.tasks.embedding import Embedding, embed, hidden_states
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
+from heedful.tasks.generation.streaming import Pieces
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.model_input import AnswerOptions
-from heedful.tasks.prediction import Progress, TaskInput
+from heedful.tasks.prediction import BATCH_TOKENS, Prediction, TaskInput
 from heedful.typing import JsonMapping
 
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Explanation(explained.Explanation):
-    """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap."""
-
-    def __getitem__(self, tap: str) -> Weights:
-        """Return the attention weights of a tap, ``[heads, queries, keys]``.
-
-        Raises:
-            KeyError: the explanation has no such tap; the message names those that it has.
-        """
-        names = self.keys()
-        if tap not in names:
-            raise KeyError(f"no tap {tap!r}{nearest(tap, names)}; expected one of {', '.join(names)}")
-        return self.maps[names.index(tap)].weights
-
-    def keys(self) -> list[str]:
-        """Return the names of the taps."""
-        return [attention_map.tap for attention_map in self.maps]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __bool__(self) -> bool:
-        """Return True, also without maps."""
-        return True
-
-    def page(self, exact: Sequence[tuple[str, int]] = ()) -> str:
-        """Return the explanation as a self-contained HTML document.
-
-        Args:
-            exact: tap and head of those whose weights are all included, also of long inputs.
-        """
-        from heedful.explain.page import page
-
-        return page(self, exact=list(exact))
-
-    def save(self, path: Path | str, *, tokens: bool = False, exact: Sequence[tuple[str, int]] = ()) -> None:
-        """Write a page (``.html``), an image (``.svg``, ``.png``) or data (``.json``).
-
-        Args:
-            path: the file; its suffix is the format.
-            tokens: whether an image, which shows a view or else attention, has tokens instead of words.
-            exact: as of `page`.
-
-        Raises:
-            RequestError: the suffix is none of these.
-        """
-        path, suffix = Path(path), Path(path).suffix.lower()
-        if suffix not in SUFFIXES:
-            raise RequestError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
-        if suffix in IMAGES:
-            from heedful.explain.drawing.heat_map import figure_of, save
-
-            save(figure_of(self, tokens=tokens), path)
-            return
-        pieces = [self.page(exact)] if suffix == PAGE else chain(json_pieces(self), "\n")
-        with whole_file(path) as file:
-            file.writelines(pieces)
-
-    def _repr_html_(self) -> str:
-        """Show the page in a notebook."""
-        return (
-            f'<iframe srcdoc="{html.escape(self.page())}" sandbox="allow-scripts" '
-            'style="width: 100%; height: 40em; border: 0"></iframe>'
-        )
+TEXTS_AT_ONCE, IMAGES_AT_ONCE = 1 << 14, 64
+"""Number of inputs that `Run.embed` reads and sorts by length at a time."""
 
 
-class Run(runs.Run):
+class Run(LoadedRun):
     """A trained run: its model, task and files. Several threads may use it at the same time.
 
     ``run.model`` is a plain ``torch.nn.Module``, ``run.processor`` encodes inputs and decodes outputs,
-    ``run.recipe`` has all settings, and ``run.folder`` the paths of its files.
+    ``run.recipe`` has all settings, and ``run.folder`` the paths of its files. All methods compute in
+    evaluation mode; afterwards the model has the modes that it had before.
     """
 
     held: Sequence[HeldRows] = ()
@@ -128,6 +70,186 @@ class Run(runs.Run):
         """The names of classes or tags, in the order of the model's outputs; empty if the task has none."""
         return [*getattr(self.processor, "labels", ())]
 
+    def predict(
+        self,
+        inputs: Iterable[TaskInput],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Progress = False,
+        **options: Unpack[RunOptions],
+    ) -> list[Prediction]:
+        """Predict for each input; return as many predictions as inputs, in order.
+
+        Args:
+            inputs: texts, in any iterable; for a task that reads pairs, a tuple of both for each; for
+                images, paths, arrays (`heedful.data.images.LazyImage`) or Pillow images.
+            alignment: whether to return the attention over the source.
+            first: number of the first input, if others were predicted before; each number has its own
+                samples.
+            progress: whether to show progress; or a function, called with the number of inputs just
+                predicted.
+            **options: ``beam``, the beam size (1 is greedy; default: that of the recipe); ``n_best``, the
+                number of answers per input (those after the first are ``alternatives``); ``decoding``, a
+                complete configuration that replaces the recipe's, or a map as in recipes; ``precision`` of
+                the weights during decoding: fp32, bf16, int8, or auto, which is fp32
+                (`heedful.engine.choosing`). For a language model, ``max_new_tokens``, ``stop`` (a list of
+                texts) and ``prefix``, a text before every prompt; for a masked one ``gap``, the text for a
+                mask.
+
+        The answer of a classifier is a label, with its log-probability as the score; that of a tagger also
+        has ``words`` and ``tags`` (its input may be a list of words), that of a regression a ``value``, and
+        an answer from a passage the indices ``start`` and ``end`` of its characters.
+
+        Raises:
+            RequestError: the task does not support an option, or an input has the wrong type; then nothing is
+                predicted. For an image that cannot be read, the prediction has an ``error`` instead.
+        """
+        checked, first = inputs_of(self.task.columns, inputs), whole_number("first", first, least=0)
+        check_progress(progress)
+        with counted(progress, "inputs", len(checked)) as count:
+            predictor = self.predictor(alignment=alignment, progress=count, **options)
+            return predictor.predict(checked, first=first)
+
+    def stream(self, input: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
+        """Yield the answer to one input piece by piece, as soon as each is generated.
+
+        The pieces together are the text of `predict`; at the end, the generator returns the whole prediction.
+
+        Args:
+            input: as `predict` takes it.
+            first: its number; see `predict`.
+            **options: as of `predict`; a beam search needs ``beam=1``.
+
+        Raises:
+            RequestError: the task or the decoding does not support streaming.
+            DataError: the input is an image that cannot be read.
+        """
+        (checked,), first = inputs_of(self.task.columns, [input]), whole_number("first", first, least=0)
+        if (n_best := at_least_one("n_best", options.get("n_best"))) is not None and n_best > 1:
+            raise RequestError(f"n_best={n_best}: streaming gives one answer; use predict for several")
+        predictor = streaming(self.predictor(**options), self.recipe.task.kind)
+        return predictor.stream(checked, ordinal=first)
+
+    def score(self, inputs: Iterable[TaskInput], *, progress: Progress = False) -> list[Prediction]:
+        """Return the log-probability of each token of given texts; as many predictions as inputs, in order.
+
+        | task | input | the probability of a token is given |
+        |---|---|---|
+        | language modelling | text | the tokens before it; of the first one, the end of another document |
+        | translation, summarisation | (source, target) | the source and the tokens before it |
+        | captioning | (image, caption) | the image and the tokens before it |
+        | masked language modelling | text | all other tokens, while it alone is masked |
+
+        In the first three, the end token is scored too: ``log_probs`` has one more value than ``tokens``. The
+        last is the pseudo-log-likelihood of Salazar et al. 2020, which takes a pass over the text for each
+        token. ``score`` is the sum of ``log_probs``, in nats.
+
+        A text longer than the context of a (masked) language model is read in windows that do not overlap,
+        as `evaluate` does, so that the first tokens of a window have few tokens before them. Sources are
+        truncated as by `predict`, with a note.
+
+        Args:
+            inputs: as in the table; images as of `predict`.
+            progress: as of `predict`.
+
+        Raises:
+            RequestError: the task gives texts no probability, or an input has the wrong type. For an image
+                that cannot be read, and a target that is too long for the model, the prediction has an
+                ``error`` instead.
+        """
+        check_progress(progress)
+        task = text_scoring(self.task)
+        checked = scored_inputs_of(task.scored, inputs)
+        with evaluating(self.model), counted(progress, "inputs", len(checked)) as count:
+            return task.score(self.model, checked, count)
+
+    def embed(
+        self,
+        inputs: Iterable[TaskInput],
+        *,
+        pooling: str | None = None,
+        layer: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress = False,
+    ) -> NDArray[np.float32]:
+        """Compute a vector of each input, an embedding: ``[n, d]``, in order; ``[0, d]`` of no inputs.
+
+        A vector is pooled from the last hidden states; those of an encoder-decoder are its encoder's. By
+        default, the pooling is the model's own if it was trained (for classes, numbers, sentence embeddings
+        and classes of images), otherwise the mean over all tokens (tagging, question answering, segmentation,
+        masked and other language models, translation, summarisation, captioning). See
+        `heedful.tasks.embedding`.
+
+        Args:
+            inputs: texts, or images as of `predict`. For a task that reads pairs of texts, a text, or a tuple
+                of both, which are read together. Long texts are truncated as in `predict`, with a warning: a
+                language model reads the last tokens of a text, other models the first.
+            pooling: ``mean``, ``first``, ``last`` or ``max``, over all tokens of the input, including special
+                tokens; ``first`` is not available for language models, nor ``first`` and ``last`` for images.
+            layer: index of the Transformer layer whose output is pooled, from 0, or negative from the end; by
+                default then by the mean. None: the last hidden states, after the last norm.
+            batch_tokens: maximum number of tokens of a batch, with padding.
+            progress: as of `predict`.
+
+        Raises:
+            RequestError: the task does not support embeddings or the model not this pooling or layer, or an
+                input has the wrong type.
+            DataError: an image cannot be read.
+        """
+        embeddings = self.embeddings(
+            inputs, pooling=pooling, layer=layer, batch_tokens=batch_tokens, progress=progress
+        )
+        if errors := [embedding.error for embedding in embeddings if embedding.error]:
+            raise DataError(errors[0])
+        if truncated := [number for number, embedding in enumerate(embeddings, 1) if embedding.cut]:
+            first = embeddings[truncated[0] - 1].note
+            warnings.warn(
+                f"{len(truncated)} of {len(embeddings)} inputs were truncated; the first is input "
+                f"{truncated[0]}: {first}",
+                stacklevel=2,
+            )
+        if not embeddings:
+            return np.zeros((0, self.embedding_width), dtype=np.float32)
+        return np.stack([embedding.vector for embedding in embeddings if embedding.vector is not None])
+
+    def embeddings(
+        self,
+        inputs: Iterable[TaskInput],
+        *,
+        pooling: str | None = None,
+        layer: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress = False,
+    ) -> list[Embedding]:
+        """Compute the vector of each input, with notes and errors; the arguments are those of `embed`.
+
+        Raises:
+            RequestError: as of `embed`.
+        """
+        columns = self.task.embedded_columns
+        checked, size = inputs_of(columns, inputs), IMAGES_AT_ONCE if columns.images else TEXTS_AT_ONCE
+        batch_tokens = whole_number("batch_tokens", batch_tokens, least=1)
+        layer = None if layer is None else whole_number("layer", layer)
+        check_progress(progress)
+        found: list[Embedding] = []
+        with counted(progress, "inputs", len(checked)) as count:
+            for start in range(0, max(1, len(checked)), size):
+                prepared = self.task.embedding_inputs(checked[start : start + size])
+                with evaluating(self.model):
+                    found += embed(
+                        self.model, prepared, pooling, layer, batch_tokens=batch_tokens, progress=count
+                    )
+        return found
+
+    @property
+    def embedding_width(self) -> int:
+        """The number of features of the vectors of `embed`."""
+        batch = self.task.synthetic_batch(self.task.processor.sizes, 1, 8, 8)
+        inputs = batch.inputs if batch.source is None else batch.source
+        with evaluating(self.model), torch.inference_mode():
+            return hidden_states(self.model, inputs.to(next(self.model.parameters()).device)).shape[1]
+
     def evaluate(
         self,
         split: str = "test",
@@ -139,7 +261,7 @@ class Run(runs.Run):
         decoding: DecodingConfig | JsonMapping | None = None,
         stride: int | None = None,
         precision: str = "auto",
-        progress: Progress = lambda n: None,
+        progress: Progress = False,
     ) -> Evaluation:
         """Score the run on a data set.
 
@@ -154,10 +276,10 @@ class Run(runs.Run):
             decoding: a configuration that replaces the recipe's, or a mapping as in recipes.
             stride: also score with sliding windows of this stride in tokens (language models).
             precision: of the weights during decoding: fp32, bf16, int8 or auto.
-            progress: called with the number of rows just scored.
+            progress: whether to show progress; or a function, called with the number of rows just scored.
 
         Returns:
-            The scores, with the signatures needed to compare them; ``evaluation["BLEU"].value``.
+            The scores, with the signatures needed to compare them; ``float(evaluation["BLEU"])``.
 
         Raises:
             RequestError: there is no such data set, or several test sets; or an option is not supported.
@@ -165,7 +287,7 @@ class Run(runs.Run):
                 training.
         """
         check_split(split)
-        check_function("progress", progress)
+        check_progress(progress)
         limit, stride = at_least_one("limit", limit), at_least_one("stride", stride)
         columns = names_in_rows(columns)
         held = None
@@ -184,8 +306,9 @@ class Run(runs.Run):
             name = "data"
             source, held = rows_source(data, self.recipe.data.train, self.task.columns.names, columns)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, None)
-        options = EvaluationOptions(settings, limit, stride, progress, precision)
-        evaluation = evaluate(self, name, source, options)
+        with counted(progress, "rows", limit) as count:
+            options = EvaluationOptions(settings, limit, stride, count, precision)
+            evaluation = evaluate(self, name, source, options)
         del held  # it was needed until here
         return evaluation
 
@@ -201,8 +324,8 @@ class Run(runs.Run):
         alternative: int = 0,
         decoding: DecodingConfig | JsonMapping | None = None,
         others: Iterable[TaskInput] = (),
-        limit: int = LIMIT,
-    ) -> Explanation:
+        limit: int | None = None,
+    ) -> "Explanation":
         """Explain how the run answers one input: attention of every layer and head, and further views.
 
         Args:
@@ -215,11 +338,14 @@ class Run(runs.Run):
             alternative: rank of the answer to explain; 0 is the best.
             decoding: as of `predict`.
             others: further inputs, for views over several inputs.
-            limit: maximum bytes of attention weights.
+            limit: maximum bytes of attention weights; None: 1 GiB.
 
         Raises:
             RequestError: the input is empty or too long, or the model has no such layer, head, kind or view.
         """
+        from heedful.explain.attention_sites import Selection
+        from heedful.explain.capture import LIMIT, explain_input
+
         settings = decoding_of(decoding, self.recipe.decoding)
         if target is not None:
             check_text("target", target)
@@ -227,16 +353,15 @@ class Run(runs.Run):
             raise RequestError(f"others: expected a list of inputs, got {type_name(others)}")
         kinds = None if kinds is None else texts("kinds", kinds)
         with evaluating(self.model), torch.inference_mode(False):  # views compute gradients
-            explanation = explain_input(
+            return explain_input(
                 self,
                 input,
                 maps=Selection(indices("layers", layers), indices("heads", heads), kinds),
                 options=AnswerOptions(settings, target, whole_number("alternative", alternative, least=0)),
                 views=texts("views", views),
                 others=others,
-                limit=whole_number("limit", limit, least=0),
+                limit=LIMIT if limit is None else whole_number("limit", limit, least=0),
             )
-        return Explanation(**vars(explanation))
 
     def export(self, to: str, out: Path | str | None = None, *, log: Log = lambda line: None) -> Path:
         """Export the run to a folder that ``transformers`` loads; see `heedful.export`."""
@@ -260,9 +385,9 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         RequestError: the folder is not a run.
         DamagedError: a file is damaged.
     """
-    if isinstance(path, runs.Run):
+    if isinstance(path, LoadedRun):
         raise RequestError(f"{path.folder.path} is loaded already; use the run itself")
-    loaded = runs.load(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
+    loaded = load_run(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
     return Run(loaded.folder, loaded.task, loaded.model)
 
 
@@ -277,11 +402,13 @@ def import_model(source: Path | str, out: Path | str, *, log: Log = lambda line:
     Raises:
         RequestError: something cannot be converted; the message has its key or file.
     """
+    from heedful.interop.conversion import import_run
+
     return load(import_run(Path(os.path.expanduser(source)), folder_of(out, "out"), log).path)
 
 
 def export(
-    run: "runs.Run | Path | str", to: str, out: Path | str | None = None, *, log: Log = lambda line: None
+    run: LoadedRun | Path | str, to: str, out: Path | str | None = None, *, log: Log = lambda line: None
 ) -> Path:
     """Export a run to a folder that ``transformers`` loads; return the folder.
 
@@ -294,6 +421,8 @@ def export(
     Raises:
         RequestError: the run cannot be converted; the message has the key of the recipe.
     """
+    from heedful.interop.conversion import export_run
+
     return export_run(run_folder(run), to, None if out is None else folder_of(out, "out"), log)
 
 

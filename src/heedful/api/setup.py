@@ -11,6 +11,7 @@ from torch import Tensor
 
 from heedful.api.checks import check_switches, folder_of
 from heedful.api.given import DataLike, RecipeLike, Settings
+from heedful.api.progress import Progress, check_progress
 from heedful.api.run import Run
 from heedful.api.training import ignore, loaded, read, show
 from heedful.artifacts.environment import choose_device
@@ -177,7 +178,7 @@ def prepare(
     overwrite: bool = False,
     device: str = "auto",
     plugins: Sequence[str] = (),
-    progress: bool = True,
+    progress: Progress = True,
 ) -> Setup:
     """Prepare a training for a loop of your own: fit the tokenizer, encode the data, build the model.
 
@@ -203,16 +204,17 @@ def prepare(
         overwrite: see there.
         device: see there.
         plugins: see there.
-        progress: see there.
+        progress: see there; a function is called with the number of training rows, once they are encoded.
 
     Raises:
         RequestError: the recipe is invalid, or the folder has a run.
         DataError: the data cannot be used.
     """
     allow_plugins(plugins)
-    check_switches(overwrite=overwrite, progress=progress)
+    check_switches(overwrite=overwrite)
+    check_progress(progress)
     folder = RunFolder(folder_of(out, "out"))
-    log = show if progress else ignore
+    log = show if progress is True else ignore
     settings, held = read(recipe, overrides, data, columns, log)
     torch_device = choose_device(device)
     with locked_run(folder, resume=False, overwrite=overwrite), emptied_on_failure(folder.path):
@@ -221,4 +223,6 @@ def prepare(
         )
         with_fixed_processes(folder, settings, 1)
     module.train()
+    if callable(progress):
+        progress(len(prepared.train))
     return Setup(prepared.task, module, planned, folder, prepared, held)

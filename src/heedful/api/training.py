@@ -1,7 +1,7 @@
 """Train from Python: `recipe`, `train`, `resume`."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
@@ -24,6 +24,7 @@ from heedful.api.given import (
     with_data,
 )
 from heedful.api.notebook import NotebookProgress, in_notebook
+from heedful.api.progress import Progress, check_progress
 from heedful.api.run import Run, load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.memory import HeldRows
@@ -35,12 +36,8 @@ from heedful.recipes.sizes import merge_above_sizes
 from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.tasks.base import Log
-from heedful.training.callbacks import (
-    Callback,
-    JsonLines,
-    Progress,
-    TensorBoard,
-)
+from heedful.training.callbacks import Callback, Event, JsonLines, Started, TensorBoard
+from heedful.training.callbacks import Progress as ShownProgress
 from heedful.training.notices import ContentionNotice, LossNotice
 
 
@@ -73,7 +70,7 @@ def train(
     device: str = "auto",
     plugins: Sequence[str] = (),
     tensorboard: bool = False,
-    progress: bool = True,
+    progress: Progress = True,
     **unknown: Never,
 ) -> Run:
     """Train a recipe into a run, and load the run.
@@ -99,7 +96,8 @@ def train(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         plugins: packages and files (``./my_parts.py``) whose classes the recipe may name.
         tensorboard: whether to write TensorBoard's event files.
-        progress: whether to show progress: lines on standard error, or, in a notebook, a bar and a table.
+        progress: whether to show progress: lines on standard error, or, in a notebook, a bar and a table; or
+            a function, called with the number of updates just made.
         **unknown: none; settings of the recipe, such as ``max_updates``, are overrides.
 
     Raises:
@@ -110,11 +108,12 @@ def train(
     """
     allow_plugins(plugins)
     check_callbacks(callbacks)
-    check_switches(overwrite=overwrite, tensorboard=tensorboard, progress=progress)
+    check_switches(overwrite=overwrite, tensorboard=tensorboard)
+    check_progress(progress)
     for name in unknown:
         refuse_argument(name, as_one_layer(recipe_input(recipe)))
     folder = _run_folder(recipe, out)
-    settings, held = read(recipe, overrides, data, columns, show if progress else ignore)
+    settings, held = read(recipe, overrides, data, columns, show if progress is True else ignore)
     train_into(
         settings,
         folder,
@@ -144,7 +143,7 @@ def resume(
     device: str = "auto",
     plugins: Sequence[str] = (),
     tensorboard: bool = False,
-    progress: bool = True,
+    progress: Progress = True,
 ) -> Run:
     """Continue the training of a run from its newest checkpoint, on the same CPU bit for bit, and load it.
 
@@ -168,7 +167,8 @@ def resume(
     allow_plugins(plugins)
     check_callbacks(callbacks)
     check_overrides(overrides)
-    check_switches(tensorboard=tensorboard, progress=progress)
+    check_switches(tensorboard=tensorboard)
+    check_progress(progress)
     folder = RunFolder(run_folder(run))
     settings = saved_recipe(folder, overrides_layer(overrides))
     held = hold_again(saved_recipe(folder), folder, data) if data else []
@@ -211,7 +211,7 @@ def train_into(
     device: str = "auto",
     callbacks: Sequence[Callback] = (),
     tensorboard: bool = False,
-    progress: bool = True,
+    progress: Progress = True,
     log: Log | None = None,
 ) -> Trained:
     """Train a validated recipe with the callbacks of every run: ``metrics.jsonl``, progress and warnings."""
@@ -220,12 +220,15 @@ def train_into(
         settings = recipe.training.model_copy(update={"processes": 1})
         recipe = recipe.model_copy(update={"training": settings})
     every = recipe.training.log_every
-    log = log or (show if progress else ignore)
+    log = log or (show if progress is True else ignore)
 
     def own_callbacks(folder: RunFolder) -> list[Callback]:
         minutes = recipe.training.max_minutes
-        bar = NotebookProgress(minutes) if in_notebook() else Progress(max_minutes=minutes)
-        shown: list[Callback] = [bar] if progress else []
+        shown: list[Callback] = []
+        if callable(progress):
+            shown = [_Counts(progress)]
+        elif progress:
+            shown = [NotebookProgress(minutes) if in_notebook() else ShownProgress(max_minutes=minutes)]
         return [
             JsonLines(folder.metrics, every, log),
             *shown,
@@ -238,6 +241,18 @@ def train_into(
     return train_run(
         recipe, out, resume=resume, overwrite=overwrite, device=device, callbacks=own_callbacks, log=log
     )
+
+
+class _Counts:
+    """Call a function with the number of updates that were made since the last call."""
+
+    def __init__(self, function: Callable[[int], None]) -> None:
+        self.function, self.update = function, 0
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Started) and event.update > self.update:
+            self.function(event.update - self.update)
+        self.update = event.update
 
 
 def loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:

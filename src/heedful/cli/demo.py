@@ -14,12 +14,12 @@ from heedful.cli.output import json_result, log, result, terminal_width
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from heedful.api.run import Run
     from heedful.data.corpora.grammar import Pair
     from heedful.data.corpora.phrasebook import Language
     from heedful.explain.alignment.error_rates import HeadErrorRate
     from heedful.explain.alignment.word_alignment import Weights, WordAttention
     from heedful.runs.demo import Comparison, RunState
-    from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
 
 SHOWN = 5
@@ -38,8 +38,8 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train a small translator offline, then translate, score and show its attention."""
+    from heedful.api.run import load
     from heedful.runs.demo import QUICK_SENTENCES, compare
-    from heedful.runs.run import load
 
     folder = out or Path("runs") / f"demo-{language}{'-quick' if quick else ''}"
     start = _train(folder, language, quick, device)
@@ -107,11 +107,14 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
         rate_heads,
     )
     from heedful.runs.demo import drawn_pair, judged_pairs
+    from heedful.tasks.inputs.processor import Tokenizers
     from heedful.tasks.metrics.alignment import Alignment
 
+    processor = run.processor
+    assert isinstance(processor, Tokenizers)
     pairs = judged_pairs(language, judged)
     seen = attention_between_words(
-        run.model, run.processor, [p.source.split() for p in pairs], [p.target.split() for p in pairs]
+        run.model, processor, [p.source.split() for p in pairs], [p.target.split() for p in pairs]
     )
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     table = rate_heads(links_of(seen), gold)
@@ -119,7 +122,7 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
     pair = drawn_pair(language)
     prediction = run.predict([pair.source])[0]
     words = [pair.source.split()], [prediction.text.split()]
-    (attention,) = attention_between_words(run.model, run.processor, *words)
+    (attention,) = attention_between_words(run.model, processor, *words)
     return _AlignedExample(pair, prediction, attention, most_accurate(table), len(pairs))
 
 

@@ -61,7 +61,7 @@ def embed(
     """
     check_out(out, (".npy",), inputs.files)
     source = inputs.source(run)
-    from heedful.runs.run import load
+    from heedful.api.run import load
     from heedful.tasks.embedding import Embedding
 
     loaded_run = load(run, device=device)

@@ -17,9 +17,9 @@ from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
 
 if TYPE_CHECKING:
+    from heedful.api.run import Run
     from heedful.data.lines import Source
     from heedful.explain.alignment import error_rates
-    from heedful.runs.run import Run
     from heedful.tasks.evaluation import Evaluation
     from heedful.tasks.metrics.score import Score
 
@@ -257,8 +257,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run on test data; scores are printed with the signatures needed to compare them."""
+    from heedful.api.run import load
     from heedful.runs.evaluate import with_evaluation
-    from heedful.runs.run import load
 
     files = sources.files()  # refuse several data options before the run is loaded
     if extent.output is not None:

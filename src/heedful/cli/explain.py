@@ -20,8 +20,9 @@ from heedful.explain.views import ALL, PAGE, SUFFIXES, VIEWS, check_image, check
 from heedful.files import IMAGES
 
 if TYPE_CHECKING:
-    from heedful.api.run import Explanation, Run
+    from heedful.api.run import Run
     from heedful.explain.alignment.word_alignment import HeadChoice
+    from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
 
 GIB = 2**30

@@ -17,8 +17,8 @@ from heedful.files import has_suffix
 from heedful.tables import Dialect
 
 if TYPE_CHECKING:
+    from heedful.api.run import Run
     from heedful.data.lines import Record
-    from heedful.runs.run import Run
     from heedful.tasks.task_info import Columns
 
 JSON_LINES = (".jsonl", ".ndjson")

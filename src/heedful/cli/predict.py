@@ -21,8 +21,8 @@ from heedful.files import has_suffix
 from heedful.tasks.prediction import Prediction, Predictor
 
 if TYPE_CHECKING:
+    from heedful.api.run import Run
     from heedful.data.lines import Record
-    from heedful.runs.run import Run
     from heedful.tasks.generation.streaming import Streaming
 
 
@@ -156,8 +156,8 @@ def predict(
         check_not_input(out, inputs.files)
     with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
         source = inputs.source(run, whole=plain.whole)
+        from heedful.api.run import load
         from heedful.runs.arguments import streaming
-        from heedful.runs.run import load
 
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)

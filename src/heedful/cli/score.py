@@ -29,8 +29,8 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
     source = inputs.source(run, "score", whole=whole)
     if source is None:
         raise RequestError("expected one FILE of texts to score")
+    from heedful.api.run import load
     from heedful.runs.arguments import text_scoring
-    from heedful.runs.run import load
 
     loaded_run = load(run, device=device)
     columns = text_scoring(loaded_run.task).scored

@@ -32,13 +32,13 @@ import numpy as np
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.explanation import MEMORY, Kind, Weights
+from heedful.explain.attention_map import MEMORY, Kind, Weights
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attentive import AttentiveDecoder
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat
 from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, TARGET, Axis
 
@@ -113,7 +113,7 @@ def _attention_kind(module: nn.Module) -> tuple[Kind, int] | None:
     return None
 
 
-def sites_of(run: Run) -> list[AttentionSite]:
+def sites_of(run: LoadedRun) -> list[AttentionSite]:
     """Return the attention sites of a run's model.
 
     If source and target are one text, these include the parts of the attention between them.
@@ -122,7 +122,7 @@ def sites_of(run: Run) -> list[AttentionSite]:
     return [*sites, *part_sites(sites)] if is_one_text(run) else sites
 
 
-def is_one_text(run: Run) -> bool:
+def is_one_text(run: LoadedRun) -> bool:
     """Whether the model of a run reads source and target as one text."""
     return isinstance(getattr(run.recipe, "sequence_format", None), ConcatenatedFormat)
 

@@ -16,6 +16,7 @@ import torch
 
 from heedful.errors import DataError, RequestError
 from heedful.explain.alignment.best_head import best_head
+from heedful.explain.attention_map import MEMORY, AttentionMap, BestHead
 from heedful.explain.attention_sites import (
     EVERY_MAP,
     AttentionSite,
@@ -26,12 +27,12 @@ from heedful.explain.attention_sites import (
     sites_of,
     source_part,
 )
-from heedful.explain.explanation import MEMORY, AttentionMap, BestHead, Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.limits import too_large
 from heedful.nn.taps import capture
-from heedful.runs.arguments import check_size
-from heedful.runs.run import Run
+from heedful.runs.arguments import check_size, inputs_of
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.scripts import NO_WORD
@@ -44,7 +45,7 @@ BEST_ANSWER = AnswerOptions()
 
 
 def explain_input(
-    run: Run,
+    run: LoadedRun,
     input: TaskInput,
     *,
     maps: Selection = EVERY_MAP,
@@ -57,7 +58,7 @@ def explain_input(
 
     Args:
         run: of any task.
-        input: in the form that `Run.predict` takes: a text, a pair of texts, an image.
+        input: in the form that `heedful.Run.predict` takes: a text, a pair of texts, an image.
         maps: selection of attention maps; all by default.
         options: options for the answer; by default the run's best answer is explained.
         views: names of `heedful.explain.views.VIEWS`, which are stored in ``views``; or
@@ -104,7 +105,7 @@ def explain_input(
     return _with_views(run, prepared, explanations, names, is_all)
 
 
-def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
+def _selected_sites(run: LoadedRun, maps: Selection) -> list[AttentionSite]:
     """Return the attention sites to capture.
 
     Raises:
@@ -124,7 +125,7 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
     return select_sites(sites, maps)
 
 
-def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
+def prepare_input(run: LoadedRun, input: TaskInput, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
     """Prepare and answer one input, on the device of the model.
 
     Raises:
@@ -141,9 +142,9 @@ def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSW
 
 
 def _predict_answer(
-    run: Run, input: TaskInput, options: AnswerOptions, *, max_new_tokens: int | None = None
+    run: LoadedRun, input: TaskInput, options: AnswerOptions, *, max_new_tokens: int | None = None
 ) -> Prediction:
-    """Return the answer predicted by `Run.predict`.
+    """Return the answer predicted as by `heedful.Run.predict`.
 
     Raises:
         DataError: the input cannot be read.
@@ -164,7 +165,8 @@ def _predict_answer(
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     n_best = rank + 1 if rank and has_several else None
-    (best,) = run.predict([input], decoding=options.decoding, n_best=n_best, max_new_tokens=max_new_tokens)
+    predictor = run.predictor(decoding=options.decoding, n_best=n_best, max_new_tokens=max_new_tokens)
+    (best,) = predictor.predict(inputs_of(run.task.columns, [input]))
     if best.error:
         raise DataError(best.error)
     answers = [best, *best.alternatives]
@@ -177,7 +179,7 @@ def _predict_answer(
 
 @torch.no_grad()
 def capture_maps(
-    run: Run,
+    run: LoadedRun,
     input: TaskInput,
     prepared: ModelInput,
     sites: Sequence[AttentionSite],
@@ -245,7 +247,7 @@ def _log_probs(
     return {targets.axis: log_probs}
 
 
-def _best_head(run: Run, maps: Sequence[AttentionMap]) -> BestHead | None:
+def _best_head(run: LoadedRun, maps: Sequence[AttentionMap]) -> BestHead | None:
     choice = best_head(run)
     if choice is None:
         return None
@@ -256,7 +258,11 @@ def _best_head(run: Run, maps: Sequence[AttentionMap]) -> BestHead | None:
 
 
 def _with_views(
-    run: Run, prepared: ModelInput, explanations: Sequence[Explanation], names: Sequence[str], is_all: bool
+    run: LoadedRun,
+    prepared: ModelInput,
+    explanations: Sequence[Explanation],
+    names: Sequence[str],
+    is_all: bool,
 ) -> Explanation:
     """Return the first explanation with the requested views and, if all were requested, why some are missing.
 

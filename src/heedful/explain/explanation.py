@@ -1,99 +1,30 @@
-"""Classes of an explanation, with plain values: all drawings, statistics and files use these.
+"""The explanation of one input: plain values, from which all drawings, statistics and files are made.
 
-An *axis* (`heedful.tasks.model_input.Axis`) has the tokens of a text, or the patches of an image. A *map* is
-the attention of one layer, from the tokens of one axis (queries) to those of the same or another axis (keys).
+An *axis* (`heedful.tasks.model_input.Axis`) has the tokens of a text, or the patches of an image. The
+modules that draw and write an explanation are given it, and know its class for types alone.
 """
 
+import html
 import reprlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, SupportsIndex
+from itertools import chain
+from pathlib import Path
+from typing import SupportsIndex
 
-import numpy as np
-from numpy.typing import NDArray
-
-from heedful.errors import RequestError
-from heedful.objectives.guided import DecoderStep
-from heedful.tasks.model_input import INPUT as INPUT  # for the lab
+from heedful.errors import RequestError, nearest
+from heedful.explain.attention_map import AttentionMap, BestHead, Kind, Weights
+from heedful.explain.json_format import json_pieces
+from heedful.explain.views import PAGE, SUFFIXES
+from heedful.files import IMAGES, whole_file
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping
-
-Weights = NDArray[np.float32]
-MEMORY = "memory"
-"""Name of the axis of the slots of a compressed memory."""
-Kind = Literal["self", "causal", "cross"]
-"""Kind of attention: within an axis, within an axis to earlier tokens only, or to another axis."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class AttentionMap:
-    """The attention of one layer.
-
-    Args:
-        tap: name of the tap in the model.
-        kind: kind of attention.
-        layer: index within its stack, from 0.
-        queries: name of the axis of the queries.
-        keys: name of the axis of the keys.
-        heads: indices of the heads, from 0.
-        weights: ``[len(heads), queries, keys]``; each row sums to 1.
-        is_part: whether it is a part of another map, with rows rescaled to sum 1
-            (`heedful.explain.attention_sites`).
-    """
-
-    tap: str
-    kind: Kind
-    layer: int
-    queries: str
-    keys: str
-    heads: tuple[int, ...]
-    weights: Weights
-    is_part: bool = False
-
-    def __repr__(self) -> str:
-        """Show the weights by their shape."""
-        shape = " x ".join(map(str, self.weights.shape))
-        return (
-            f"<AttentionMap {self.tap}: {self.kind}, layer {self.layer}, {self.queries} to {self.keys}, "
-            f"weights {shape}>"
-        )
-
-    def head(self, index: int) -> Weights:
-        """Return the matrix of the head with this index, from 0.
-
-        Raises:
-            RequestError: the head is not in the map.
-        """
-        if index not in self.heads:
-            expected = ", ".join(map(str, self.heads))
-            raise RequestError(
-                f"the map of layer {self.layer} has no head {index}; expected one of {expected} (from 0)"
-            )
-        return self.weights[self.heads.index(index)]
-
-
-@dataclass(frozen=True)
-class BestHead:
-    """The head with the best known alignment, if it is in the explanation.
-
-    It is selected by `heedful.explain.alignment.best_head`.
-
-    Args:
-        tap: tap of its map.
-        head: index from 0; None: the mean of the layer.
-        step: which row of the map belongs to a target token (see `rows_at_step` in
-            `heedful.explain.alignment.word_alignment`).
-    """
-
-    tap: str
-    head: int | None
-    step: DecoderStep = "output"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Explanation:
-    """The attention, answer and views of one input.
+    """The attention, answer and views of one input; ``explanation["NAME"]`` is the weights of a tap.
 
     Args:
         task: kind of the run's task.
@@ -180,3 +111,68 @@ class Explanation:
         views = f", views: {', '.join(self.views)}" if self.views else ""
         shown = " -> ".join(" ".join(reprlib.repr(value).split()) for value in (self.input, self.text))
         return f"<{type(self).__name__} of {shown}; maps: {maps}{views}>"
+
+    def __getitem__(self, tap: str) -> Weights:
+        """Return the attention weights of a tap, ``[heads, queries, keys]``.
+
+        Raises:
+            KeyError: the explanation has no such tap; the message names those that it has.
+        """
+        names = self.keys()
+        if tap not in names:
+            raise KeyError(f"no tap {tap!r}{nearest(tap, names)}; expected one of {', '.join(names)}")
+        return self.maps[names.index(tap)].weights
+
+    def keys(self) -> list[str]:
+        """Return the names of the taps."""
+        return [attention_map.tap for attention_map in self.maps]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __bool__(self) -> bool:
+        """Return True, also without maps."""
+        return True
+
+    def page(self, exact: Sequence[tuple[str, int]] = ()) -> str:
+        """Return the explanation as a self-contained HTML document.
+
+        Args:
+            exact: tap and head of those whose weights are all included, also of long inputs.
+        """
+        from heedful.explain.page import page
+
+        return page(self, exact=list(exact))
+
+    def save(self, path: Path | str, *, tokens: bool = False, exact: Sequence[tuple[str, int]] = ()) -> None:
+        """Write a page (``.html``), an image (``.svg``, ``.png``) or data (``.json``).
+
+        Args:
+            path: the file; its suffix is the format.
+            tokens: whether an image, which shows a view or else attention, has tokens instead of words.
+            exact: as of `page`.
+
+        Raises:
+            RequestError: the suffix is none of these.
+        """
+        path, suffix = Path(path), Path(path).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise RequestError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
+        if suffix in IMAGES:
+            from heedful.explain.drawing.heat_map import figure_of, save
+
+            save(figure_of(self, tokens=tokens), path)
+            return
+        pieces = [self.page(exact)] if suffix == PAGE else chain(json_pieces(self), "\n")
+        with whole_file(path) as file:
+            file.writelines(pieces)
+
+    def _repr_html_(self) -> str:
+        """Show the page in a notebook."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.page())}" sandbox="allow-scripts" '
+            'style="width: 100%; height: 40em; border: 0"></iframe>'
+        )

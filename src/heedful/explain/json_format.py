@@ -9,21 +9,25 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.explanation import Explanation, Weights
+from heedful.explain.attention_map import Weights
 from heedful.explain.summary import alignment_of
 from heedful.files import is_unicode
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject
 
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
+
 VERSION = 1
 DIGITS = 6
 
 
-def json_pieces(explanation: Explanation) -> Iterator[str]:
+def json_pieces(explanation: "Explanation") -> Iterator[str]:
     """Yield the JSON object on one line, in pieces; at most one row of weights is a list at a time.
 
     As Python floats, all weights together would take eight times the memory of the arrays.
@@ -68,7 +72,7 @@ def _list_pieces(items: Iterable[Iterable[str]]) -> Iterator[str]:
     yield "]"
 
 
-def _without_weights(explanation: Explanation) -> JsonObject:
+def _without_weights(explanation: "Explanation") -> JsonObject:
     """Return all fields except the weights of the maps."""
     fields: JsonObject = {
         "version": VERSION,

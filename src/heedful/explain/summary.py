@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from heedful.explain.alignment.word_alignment import (
     pharaoh,
     rows_at_step,
 )
+from heedful.explain.attention_map import AttentionMap, BestHead
 from heedful.explain.attention_sites import KINDS
 from heedful.explain.drawing.matrix import Numbers, on_grid
-from heedful.explain.explanation import AttentionMap, BestHead, Explanation
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.scripts import NO_WORD, has_script_without_spaces
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
 """What is added to the title of a matrix between words of such a script."""
@@ -89,7 +93,7 @@ def word_axis(axis: Axis) -> Axis:
     return axis if axis.grid else replace(axis, tokens=tuple(words), words=(), surface=())
 
 
-def summary_matrix(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
+def summary_matrix(explanation: "Explanation", kind: str | None = None) -> AttentionMatrix:
     """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
     Without ``kind``, this is cross-attention if there is some, and of it the head with the best known
@@ -128,7 +132,7 @@ def _mean_weights(maps: Sequence[AttentionMap]) -> Numbers:
     return total / sum(len(attention_map.heads) for attention_map in maps)
 
 
-def _best_head_matrix(explanation: Explanation, best: BestHead) -> AttentionMatrix:
+def _best_head_matrix(explanation: "Explanation", best: BestHead) -> AttentionMatrix:
     """Return the matrix of the head, or of the mean of a layer, with the best known alignment."""
     (attention_map,) = (each for each in explanation.maps if each.tap == best.tap)
     if best.head is None:
@@ -182,7 +186,7 @@ def _word_places(axis: Axis) -> list[int]:
     return [len(axis.surface) if index == NO_WORD else index for index in indices]
 
 
-def alignment_of(explanation: Explanation) -> str | None:
+def alignment_of(explanation: "Explanation") -> str | None:
     """Return `word_alignment` of `summary_matrix`, or None without a source text and a target text."""
     axes = explanation.axes
     if not {SOURCE, TARGET} <= axes.keys() or axes[SOURCE].grid is not None:

@@ -53,7 +53,7 @@ from heedful.interop.wordpiece import VOCAB_SIZE, read_wordpiece, write_wordpiec
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.classification import ANSWER, TAG
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
 from heedful.tasks.inputs.texts import PAIR, TEXT
 from heedful.text.specials import SPECIALS
@@ -210,7 +210,7 @@ class BERT:
         tensors = names.without_padding(tensors, vocab_size)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
-    def write(self, run: Run) -> ExportedModel:
+    def write(self, run: LoadedRun) -> ExportedModel:
         """Return the model with its head and the tokenizer."""
         config: EncoderConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)

@@ -21,8 +21,8 @@ from heedful.interop.vit import ViT
 from heedful.memory import memory_errors_as
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
+from heedful.runs.loading import load_run
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.tasks.base import Log
 from heedful.tasks.inputs.labels import placeholder_note
@@ -179,7 +179,7 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
     run_path = path if path.name not in ("", "..") else path.resolve()
     folder = out or run_path.with_name(f"{run_path.name}-{model_format.name}")
     require_empty(folder)
-    run = load(path, device="cpu")
+    run = load_run(path, device="cpu")
     task = run.recipe.task.kind
     if task not in model_format.loaders:
         suitable = [name for name, candidate in FORMATS.items() if task in candidate.loaders]

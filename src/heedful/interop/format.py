@@ -11,8 +11,8 @@ from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.names import Table, read_weights
 from heedful.interop.unread import Harmless
 from heedful.recipes.trees import Mark, Tree
+from heedful.runs.loading import LoadedRun
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import Run
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.registry import task_for
 from heedful.typing import JsonObject
@@ -73,7 +73,7 @@ class Format(Protocol):
         """
         ...
 
-    def write(self, run: Run) -> ExportedModel:
+    def write(self, run: LoadedRun) -> ExportedModel:
         """Return the content of the folder for a run.
 
         Raises:

@@ -67,7 +67,7 @@ from heedful.interop.tokenizer_files import TOKENIZER, length_notes, settings_fi
 from heedful.interop.unread import ANY, Harmless
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
@@ -207,7 +207,7 @@ class GPT2:
         tensors = names.without_padding(tensors, vocab_size)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
-    def write(self, run: Run) -> ExportedModel:
+    def write(self, run: LoadedRun) -> ExportedModel:
         """Return a GPT2LMHeadModel, or the class of the task head, with its tokenizer."""
         config: LanguageModelConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
@@ -320,7 +320,7 @@ def _generation(checkpoint: Checkpoint, config: LanguageModelConfig) -> tuple[Js
     return sections, notes
 
 
-def _written_generation(run: Run, end: int | None) -> tuple[JsonObject, list[str]]:
+def _written_generation(run: LoadedRun, end: int | None) -> tuple[JsonObject, list[str]]:
     """Return the content of generation_config.json, and notes about differences."""
     recipe: Any = run.recipe
     content, notes = write_generation(recipe.decoding)

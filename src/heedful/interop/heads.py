@@ -20,7 +20,7 @@ from heedful.interop.format import recipe_of
 from heedful.interop.names import Pair, affine, linear, pair
 from heedful.objectives.classification import ANSWER
 from heedful.objectives.regression import VALUE
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import Scale, TaskProcessor, TextProcessor
@@ -142,7 +142,7 @@ def model_sections(tokenizer: Tokenizer, config: Config) -> JsonObject:
     return {"tokenizer": {"subwords": subwords, "text": text}, "model": config.model_dump(mode="json")}
 
 
-def write_head(run: Run) -> JsonObject:
+def write_head(run: LoadedRun) -> JsonObject:
     """Return the keys of config.json for the task of a run; the inverse of `read_head`."""
     task, processor = run.recipe.task, run.processor
     if task.kind == TAGGING:

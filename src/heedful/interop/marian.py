@@ -46,7 +46,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.positions import SinusoidalConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig, build
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -167,7 +167,7 @@ class Marian:
             )
         return ImportedModel(_recipe(checkpoint, config, processor, decoding), processor, model, notes)
 
-    def write(self, run: Run) -> ExportedModel:
+    def write(self, run: LoadedRun) -> ExportedModel:
         """Return a MarianMTModel with its own tokenizers, or with heedful's."""
         config: TransformerConfig = run.recipe.model
         _check_supported(config)
@@ -237,7 +237,7 @@ def _read_tokenizers(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple[To
     return processor, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 
 
-def _write_tokenizers(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
+def _write_tokenizers(run: LoadedRun, longest: int) -> tuple[dict[str, str | bytes], str]:
     """Return the files of heedful's tokenizers, in both formats, and a note for the user."""
     processor = run.processor
     sides = zip(_TOKENIZERS, COLUMNS, strict=True)

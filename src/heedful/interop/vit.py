@@ -40,7 +40,7 @@ from heedful.interop.names import Table, layers, linear, pair, reshaped, write_w
 from heedful.interop.unread import ANY, Harmless
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.inputs.labels import LABEL
@@ -145,7 +145,7 @@ class ViT:
         processor = ImageProcessor(reader, labels)
         return imported_model(checkpoint, recipe, processor, table(config, heads), tensors, notes)
 
-    def write(self, run: Run) -> ExportedModel:
+    def write(self, run: LoadedRun) -> ExportedModel:
         """Return a ViTForImageClassification with its image preprocessing."""
         config: VisionConfig = run.recipe.model
         _check_supported(config)

@@ -17,7 +17,8 @@ from torch.autograd.graph import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
-from heedful.explain.explanation import INPUT, AttentionMap, Axis, Explanation, Kind
+from heedful.explain.attention_map import AttentionMap, Kind
+from heedful.explain.explanation import Explanation
 from heedful.explain.patterns.census import Census, census
 from heedful.lab.seeds import generator_from, seeded
 from heedful.models import language_model
@@ -38,6 +39,7 @@ from heedful.nn.residual import PreNorm
 from heedful.nn.taps import capture
 from heedful.objectives.classification import class_logits
 from heedful.objectives.terms import Objective
+from heedful.tasks.model_input import INPUT, Axis
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_lr
 from heedful.training.schedules import Schedule

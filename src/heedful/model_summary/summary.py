@@ -43,7 +43,7 @@ from heedful.recipes.resolve import Overrides, overrides_of, overrides_tree
 from heedful.recipes.settings import Settings, plain
 from heedful.recipes.trees import IN_PYTHON, Tree
 from heedful.runs.building import TOO_LARGE, Vocabularies
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tables import html_table
 from heedful.typing import JsonObject
 
@@ -246,7 +246,7 @@ def describe(
     """
     requested = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
     extent = Extent(length, source_length, tokens)
-    if isinstance(model, Run):
+    if isinstance(model, LoadedRun):
         model = model.model
     if not isinstance(model, nn.Module):
         described = find_model(model, requested, _layer(overrides))

@@ -49,7 +49,6 @@ class Model(nn.Module):
         """
         raise NotImplementedError
 
-
     def logits(
         self,
         ids: Int[Tensor, "B S"] | Sequence[Sequence[int]],
@@ -77,12 +76,17 @@ class Model(nn.Module):
             raise ValueError(f"the model has no logits of tokens: its heads are {heads}; call model.heads[…]")
         device = next(self.parameters()).device
         tokens = _packed(ids, lengths, device)
-        images = source.to(device) if isinstance(source, Images) else None
-        read = images if source is None or images is not None else _packed(source, source_lengths, device)
+        read: Images | Tokens | None = None
+        if isinstance(source, Images):
+            read = source.to(device)
+        elif source is not None:
+            read = _packed(source, source_lengths, device)
         return tokens.layout.pad(self.heads["token"](self(tokens, read)))
 
 
-def _packed(ids: Tensor | Sequence[Sequence[int]], lengths: Sequence[int] | None, device: torch.device) -> Tokens:
+def _packed(
+    ids: Tensor | Sequence[Sequence[int]], lengths: Sequence[int] | None, device: torch.device
+) -> Tokens:
     if isinstance(ids, Tensor):
         return Tokens.from_padded(ids, [ids.shape[1]] * len(ids) if lengths is None else lengths).to(device)
     if lengths is not None:

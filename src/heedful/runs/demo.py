@@ -13,8 +13,8 @@ from heedful.data.sources import BuiltInSource
 from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate
+from heedful.runs.loading import LoadedRun
 from heedful.runs.reading import read_recipe, saved_recipe
-from heedful.runs.run import Run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import translation_scores
@@ -80,7 +80,7 @@ class Comparison:
         return sum(row["text"] == row["reference"] for row in self.rows) / len(self.rows)
 
 
-def compare(run: Run, language: Language, limit: int | None = None) -> Comparison:
+def compare(run: LoadedRun, language: Language, limit: int | None = None) -> Comparison:
     """Score the run on held-out sentences, and two baselines that keep the order of the source."""
     source = run.recipe.data.test["test"]
     assert isinstance(source, BuiltInSource)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from heedful.data.annotated import SKIPPED_COMMENTS, note_comments
 from heedful.data.lines import Source
@@ -14,20 +14,24 @@ from heedful.errors import RequestError, nearest
 from heedful.nn.modes import evaluating
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
+from heedful.runs.arguments import inputs_of
 from heedful.runs.left_out import unread
+from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import Run
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
+from heedful.tasks.prediction import Prediction, TaskInput
 
 _VALIDATION = {"dev", "development", "val", "validation"}
 """Other names of the validation data."""
 
 AS_THE_RECIPE_SAYS = EvaluationOptions()
 
+RunT = TypeVar("RunT", bound=LoadedRun)
+
 
 def chosen_splits(
-    run: Run, split: str, files: Sequence[Path] | None, columns: Mapping[str, str] | None = None
+    run: LoadedRun, split: str, files: Sequence[Path] | None, columns: Mapping[str, str] | None = None
 ) -> dict[str, Source]:
     """Return the data sets to score by name: ``files`` if given, else a split; ``test`` is all test sets.
 
@@ -66,7 +70,7 @@ def chosen_splits(
     return {split: splits[split]}
 
 
-def _named_table(run: Run, files: Sequence[Path], names: Mapping[str, str]) -> Source:
+def _named_table(run: LoadedRun, files: Sequence[Path], names: Mapping[str, str]) -> Source:
     """Return a table of which the user names fields.
 
     Raises:
@@ -83,7 +87,7 @@ def _named_table(run: Run, files: Sequence[Path], names: Mapping[str, str]) -> S
     return user_table(files[0], [*dict.fromkeys((*columns.required, *names))], run.recipe.data.train, names)
 
 
-def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
+def with_evaluation(run: RunT, overrides: Sequence[str]) -> RunT:
     """Return a copy of the run with other settings in the section ``evaluation`` of its recipe.
 
     Args:
@@ -102,7 +106,7 @@ def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
 
 
 def evaluate(
-    run: Run, split: str, source: Source, options: EvaluationOptions = AS_THE_RECIPE_SAYS
+    run: LoadedRun, split: str, source: Source, options: EvaluationOptions = AS_THE_RECIPE_SAYS
 ) -> Evaluation:
     """Score the run on a data set.
 
@@ -123,9 +127,13 @@ def evaluate(
         raise RequestError(
             f"stride {options.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
         )
-    predict = partial(
-        run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision
-    )
+
+    def predict(inputs: list[TaskInput]) -> list[Prediction]:
+        predictor = run.predictor(
+            decoding=options.decoding, progress=options.progress, precision=options.precision
+        )
+        return predictor.predict(inputs_of(run.task.columns, inputs))
+
     comments = Tally()
     rows = note_comments(rows_of(run.recipe, source), comments.add)
     with evaluating(run.model):

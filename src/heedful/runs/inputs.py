@@ -8,8 +8,8 @@ from heedful.data.spreadsheets import is_workbook
 from heedful.data.user_files import Form, form_of, input_records
 from heedful.data.user_tables import Wanted, dialect_of
 from heedful.errors import DataError
+from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import check_sizes, check_written_lists, join_lists
-from heedful.runs.run import Run
 from heedful.tables import Dialect
 from heedful.tasks.task_info import Columns
 
@@ -17,20 +17,20 @@ FORMS: dict[Form, str] = {"table": "a table", "jsonl": "JSON lines", "conll": "C
 """Formats that are recognised by content, for messages."""
 
 
-def wanted_columns(run: Run, columns: Columns, names: Mapping[str, str] | None = None) -> Wanted:
+def wanted_columns(run: LoadedRun, columns: Columns, names: Mapping[str, str] | None = None) -> Wanted:
     """Return what is read from a file for the inputs of a run; the user names the fields in ``names``."""
     return Wanted(
         columns.inputs, columns.optional_inputs, run.recipe.data.train, names or {}, columns.trained_as
     )
 
 
-def input_form(run: Run, columns: Columns, file: File, names: Mapping[str, str] | None = None) -> Form:
+def input_form(run: LoadedRun, columns: Columns, file: File, names: Mapping[str, str] | None = None) -> Form:
     """Return the format of a file of inputs; arguments as of `read_inputs`."""
     return form_of(file, wanted_columns(run, columns, names))
 
 
 def input_dialect(
-    run: Run, columns: Columns, file: File, form: Form, names: Mapping[str, str] | None = None
+    run: LoadedRun, columns: Columns, file: File, form: Form, names: Mapping[str, str] | None = None
 ) -> Dialect:
     """Return the dialect of a table of inputs, or the usual one; arguments as of `read_inputs`.
 
@@ -43,7 +43,7 @@ def input_dialect(
 
 
 def read_inputs(
-    run: Run, columns: Columns, file: File, form: Form, names: Mapping[str, str] | None = None
+    run: LoadedRun, columns: Columns, file: File, form: Form, names: Mapping[str, str] | None = None
 ) -> Iterator[Record]:
     """Yield an input for each record of a file; lists are joined with spaces where the task reads one text.
 

@@ -3,7 +3,7 @@
     recipe -> task -> fit_processor(rows) -> processor               tokenizers, labels
                    -> encode(rows) -> ids                            `heedful.runs.prepare`
                    -> build_model, objective, training_data -> loss  `heedful.runs.train`
-                   -> predictor(inference) -> predictions            `heedful.runs.run`
+                   -> predictor(inference) -> predictions            `heedful.runs.loading`
                    -> evaluate(model, rows) -> scores                `heedful.runs.evaluate`
 
 One file defines a task: its configuration, its recipe, its processor and the subclass of `Task`. A line in

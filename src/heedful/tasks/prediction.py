@@ -158,7 +158,7 @@ class Predictor(Protocol):
     """Maps inputs to predictions: one for each, in the same order. It is made with its `PredictOptions`."""
 
     def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
-        """Predict; see `heedful.runs.run.Run.predict`.
+        """Predict; see `heedful.Run.predict`.
 
         Args:
             inputs: texts, tuples of texts, or images.
@@ -226,7 +226,7 @@ def as_text(task_input: TaskInput) -> str:
     """Return an input that is a text.
 
     Raises:
-        TypeError: it is not a text; `heedful.runs.run.Run.predict` has checked it before.
+        TypeError: it is not a text; `heedful.Run.predict` has checked it before.
     """
     if not isinstance(task_input, str):
         raise TypeError(f"expected a text, got {type_name(task_input)}")
@@ -237,7 +237,7 @@ def as_texts(task_input: TaskInput) -> tuple[str, ...]:
     """Return the texts of an input, as a tuple: one, or those that are read together.
 
     Raises:
-        TypeError: it is neither; `heedful.runs.run.Run.predict` has checked it before.
+        TypeError: it is neither; `heedful.Run.predict` has checked it before.
     """
     if isinstance(task_input, str):
         return (task_input,)

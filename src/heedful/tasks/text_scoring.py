@@ -20,7 +20,7 @@ class TextScoring(ABC):
 
     @abstractmethod
     def score(self, model: Model, inputs: Sequence[TaskInput], progress: Progress) -> list[Prediction]:
-        """Return each text with the log-probabilities of its tokens (`heedful.runs.run.Run.score`).
+        """Return each text with the log-probabilities of its tokens (`heedful.Run.score`).
 
         Args:
             model: a trained model in evaluation mode.

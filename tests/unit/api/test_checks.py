@@ -154,17 +154,17 @@ def test_numbers_of_an_evaluation_are_whole(name, number, make_run, tmp_path):
         ("predict", {"first": -1}, "first: expected a whole number of at least 0, got -1"),
         ("predict", {"first": "a"}, "first: expected a whole number of at least 0, got 'a'"),
         ("predict", {"precision": None}, "precision: expected a text, got None"),
-        ("predict", {"progress": None}, "progress: expected a function, got None"),
+        ("predict", {"progress": None}, "progress: expected True, False or a function, got None"),
         ("embed", {"layer": True}, "layer: expected a whole number, got True"),
         ("embed", {"layer": "0"}, "layer: expected a whole number, got '0'"),
-        ("embed", {"progress": 3}, "progress: expected a function, got an int"),
+        ("embed", {"progress": 3}, "progress: expected True, False or a function, got an int"),
         ("explain", {"layers": True}, "layers: expected indices from 0, such as .*, got True"),
         ("explain", {"kinds": 3}, "kinds: expected a list of texts, got an int"),
         ("explain", {"views": None}, "views: expected a list of texts, got None"),
         ("explain", {"views": [3]}, r"views\[0\]: expected a text, got 3"),
         ("explain", {"alternative": -1}, "alternative: expected a whole number of at least 0, got -1"),
         ("explain", {"alternative": "1"}, "alternative: expected a whole number of at least 0, got '1'"),
-        ("explain", {"limit": None}, "limit: expected a whole number of at least 0, got None"),
+        ("explain", {"limit": -1}, "limit: expected a whole number of at least 0, got -1"),
         ("explain", {"target": 1}, "target: expected a text, got 1"),
         ("explain", {"others": "abc"}, "others: expected a list of inputs, got a text"),
     ],
@@ -403,7 +403,7 @@ def test_the_home_folder_has_its_short_name(make_run, tmp_path, monkeypatch):
     assert not (tmp_path / "~").exists()
 
 
-@pytest.mark.parametrize("name", ["overwrite", "progress", "tensorboard"])
+@pytest.mark.parametrize("name", ["overwrite", "tensorboard"])
 def test_switches_are_true_or_false(name, make_run, tmp_path):
     folder = make_run(tmp_path / "run", LABELS, ROWS)
     calls = [lambda: heedful.train("my-own-labels", folder, **{name: "no"})]

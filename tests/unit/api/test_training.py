@@ -14,11 +14,11 @@ from torch import nn
 
 import heedful
 from heedful.api.given import rows_source
+from heedful.api.run import load
 from heedful.data.memory import HeldRows, MemorySource
 from heedful.data.sources import open_source
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import evaluate
-from heedful.runs.run import load
 from heedful.training.callbacks import Started, Stopped, Updated, Validated, read_metrics
 
 WORDS = {"sweet": ["sugar", "honey", "cake"], "sour": ["lemon", "vinegar", "lime"]}

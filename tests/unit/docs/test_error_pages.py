@@ -10,9 +10,9 @@ import pytest
 from error_messages import PACKAGE, Message, Package, raises
 from error_pages import FILES, MARK, generated, page_of, pages, read_pages
 
+from heedful.api.run import load
 from heedful.errors import HeedfulError
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 
 pytestmark = pytest.mark.slow  # reading the source takes seconds
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heedful.api.run import Run, load
 from heedful.config import merged
 from heedful.data.images import LazyImage
 from heedful.explain.drawing.heat_map import save
-from heedful.runs.run import Run, load
 
 WORDS = {"subwords": {"kind": "word"}}
 PIECES = {"subwords": {"kind": "bpe", "merges": 9, "min_frequency": 1}}

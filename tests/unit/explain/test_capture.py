@@ -1,16 +1,18 @@
 """Looking into runs of every task: the numbers are the model's own, and what cannot be shown is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import Run
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, capture_memory, find_sites
 from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
-from heedful.runs.run import Run
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis
 from heedful.tasks.registry import TASKS, task_for
@@ -589,7 +591,8 @@ def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explai
     assert capture_memory(wanted, sides) == needed
     explain_input(run, given, limit=needed)
     answered = run.predict([given])
-    monkeypatch.setattr(run, "predict", lambda texts, **options: answered)
+    answering = SimpleNamespace(predict=lambda inputs: answered)
+    monkeypatch.setattr(run, "predictor", lambda **options: answering)
     monkeypatch.setattr(run.model, "forward", None)
     with pytest.raises(RequestError, match=f"attention of 6 heads over up to {n} tokens needs .* MiB"):
         explain_input(run, given, limit=needed - 1)

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.capture import explain_input, prepare_input
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
 from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.explain.views import view_module, views_of
 from heedful.files import json_text
-from heedful.tasks.model_input import AnswerOptions
+from heedful.tasks.model_input import AnswerOptions, Axis
 
 
 def jsonable(seen):

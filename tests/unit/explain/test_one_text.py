@@ -9,6 +9,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.alignment.best_head import best_head, store_best_head
 from heedful.explain.alignment.word_alignment import HeadChoice, attention_between_ids
+from heedful.explain.attention_map import BestHead
 from heedful.explain.attention_sites import (
     Selection,
     capture_memory,
@@ -18,7 +19,6 @@ from heedful.explain.attention_sites import (
     source_part,
 )
 from heedful.explain.capture import explain_input
-from heedful.explain.explanation import BestHead
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page.build import page_data
 from heedful.explain.summary import summary_matrix, word_alignment

@@ -5,9 +5,11 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import links, merge_subwords, pharaoh
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.capture import explain_input
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.summary import patch_attention, summary_matrix, word_alignment, word_axis, words_of
+from heedful.tasks.model_input import Axis
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
 TARGET = Axis(("x1", "x2", "y", "</s>"), (0, 0, 1, -1), ("x", "y"))

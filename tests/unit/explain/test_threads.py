@@ -8,6 +8,7 @@ from threading import Barrier
 import pytest
 from tiers import sampled
 
+from heedful.api.run import load
 from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
@@ -16,7 +17,6 @@ from heedful.explain.drawing.heat_map import figure_of, save
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
 from heedful.explain.views import ALL
-from heedful.runs.run import load
 from heedful.tasks.evaluation import EvaluationOptions
 
 from .conftest import BLIND, RUNS

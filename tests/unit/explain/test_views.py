@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.views import VIEWS, ViewModule, view_module, views_of
 from heedful.explain.views.shared import EMBEDDINGS
 from heedful.nn.taps import recording
-from heedful.runs.run import load
 from heedful.tasks.model_input import AnswerOptions
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.json"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.bert import BERT, table
@@ -15,7 +16,6 @@ from heedful.interop.names import Numbering, write_weights
 from heedful.models.encoder import PRESETS, EncoderConfig
 from heedful.models.registry import build_model
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.text.specials import SPECIALS
 

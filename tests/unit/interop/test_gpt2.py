@@ -9,6 +9,7 @@ import torch
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import merged
 from heedful.errors import DamagedError, RequestError
@@ -18,7 +19,6 @@ from heedful.interop.gpt2 import table
 from heedful.interop.names import Numbering, write_weights
 from heedful.models.language_model import PRESETS, LanguageModelConfig
 from heedful.models.registry import build_model
-from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "run.schema.json"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import merged
 from heedful.errors import RequestError
@@ -15,7 +16,6 @@ from heedful.models.positions import SinusoidalConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
-from heedful.runs.run import load
 
 ROWS = [
     {"source": "red dog runs", "target": "RUNS DOG RED"},

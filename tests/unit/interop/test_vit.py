@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder, write_json, write_text
 from heedful.config import merged
 from heedful.errors import RequestError
@@ -18,7 +19,6 @@ from heedful.models.vision import PRESETS, VisionConfig
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import read_recipe, saved_recipe
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 RECIPE = """\

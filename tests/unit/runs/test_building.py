@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import heedful
+from heedful.api.run import Run
 from heedful.errors import RequestError
 from heedful.memory import memory_errors_as
 from heedful.model_summary.summary import describe
 from heedful.models.registry import build_model
-from heedful.runs.run import Run
 
 SMALL = {"n_layers": 1, "d_model": 8, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 8}}}
 

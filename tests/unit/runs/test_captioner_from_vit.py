@@ -9,13 +9,13 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from heedful.api.run import load
 from heedful.data.images import LazyImage
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 from heedful.runs.train import build_module, train_run
 from heedful.tasks.captioning.task import CaptionProcessor
 from heedful.tasks.registry import task_for

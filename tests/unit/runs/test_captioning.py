@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
+from heedful.api.run import Run, load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import merged
 from heedful.data.augmentation import Augmentation, augmented
@@ -25,7 +26,6 @@ from heedful.recipes.yaml import dump_yaml
 from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
 from heedful.tasks.captioning.task import Captioning, group_by_image, image_augmenter
 from heedful.tasks.evaluation import EvaluationOptions

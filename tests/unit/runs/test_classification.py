@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.data.sources import JsonlSource, TsvSource
 from heedful.errors import DataError, RequestError
@@ -14,7 +15,6 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 

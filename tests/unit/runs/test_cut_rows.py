@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DataError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.registry import TASKS
 

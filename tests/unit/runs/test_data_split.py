@@ -6,6 +6,7 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.sources import open_source
 from heedful.data.store import RowDigest
@@ -14,7 +15,6 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.required_files import check_before_imports
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 RECIPE = """\

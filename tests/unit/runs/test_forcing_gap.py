@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from heedful.api.run import load
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs/schemas/evaluation.schema.json").read_text())

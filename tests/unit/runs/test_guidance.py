@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.links import ALIGNMENT
 from heedful.errors import DataError, RequestError
@@ -13,7 +14,6 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import new_module, train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.generation.guidance import GuidedConfig

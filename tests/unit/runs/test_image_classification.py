@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.data.sources import FolderSource, TsvSource
 from heedful.errors import DataError, RequestError
@@ -15,7 +16,6 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heedful.api.run import load
 from heedful.errors import DataError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 LAYER = {"mixer": {"kind": "attention", "n_heads": 1}, "channels": {"kind": "feed-forward", "d_ff": 4}}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.data.text import TextSource
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
@@ -14,7 +15,6 @@ from heedful.nn.layout import Tokens
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.language_modelling.task import LanguageModellingRecipe, score_stream

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.masked_language_modelling.task import masked_batches

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 from heedful.explain.capture import explain_input
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.model_input import AnswerOptions
 from heedful.tasks.multilabel_classification import BinaryCrossEntropy, labels_of

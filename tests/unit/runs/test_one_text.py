@@ -6,12 +6,12 @@ import math
 import pytest
 
 from heedful import describe
+from heedful.api.run import load
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.generation import reference_scores
 from heedful.tasks.generation.generator import score_targets

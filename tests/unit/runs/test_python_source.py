@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from heedful import parts, plugins
+from heedful.api.run import load
 from heedful.data.images import LazyImage
 from heedful.errors import DataError
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.required_files import check_before_imports
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 MODULE = """\

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.metrics.answering import is_exact
 from heedful.training.callbacks import JsonLines, read_metrics

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heedful.api.run import load
 from heedful.data.images import LazyImage
 from heedful.decoding.config import BeamConfig, GreedyConfig
 from heedful.errors import RequestError
-from heedful.runs.run import load
 
 WORDS = {"subwords": {"kind": "word"}}
 SIZES = {

@@ -9,12 +9,12 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+from heedful.api.run import load
 from heedful.cli.main import app
 from heedful.data.images import LazyImage
 from heedful.errors import RequestError, WorkError
 from heedful.nn.layout import Tokens
 from heedful.runs.evaluate import evaluate
-from heedful.runs.run import load
 from heedful.tasks.masked_language_modelling.pseudo_likelihood import pseudo_log_probs
 from heedful.text.specials import SPECIALS
 

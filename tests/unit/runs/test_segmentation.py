@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.data.sources import SegmentedFolderSource, TsvSource
 from heedful.errors import DataError
@@ -16,7 +17,6 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.inputs.masks import restored
 from heedful.tasks.registry import task_for

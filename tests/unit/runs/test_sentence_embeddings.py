@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.errors import DataError, HeedfulError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 WORDS = {name: name.upper() for name in ["one", "two", "three", "four", "five", "six", "seven", "eight"]}

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.inputs.words import words_and_tags
 from heedful.tasks.registry import task_for

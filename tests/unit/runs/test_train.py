@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from heedful.api.run import load
 from heedful.api.training import train_into
 from heedful.artifacts.run_folder import RunFolder, locked
 from heedful.cli.train import log_result, nothing_to_do, report
@@ -23,7 +24,6 @@ from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from, saved_tree
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks import base
 from heedful.tasks.base import PreparedData

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import heedful
+from heedful.api.run import Run, load
 from heedful.artifacts.run_folder import RunFolder, write_card
 from heedful.errors import DamagedError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.registry import task_for

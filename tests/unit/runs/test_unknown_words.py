@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
+from heedful.api.run import load
 from heedful.data.sources import JsonlSource
 from heedful.runs.evaluate import evaluate
-from heedful.runs.run import load
 from heedful.text.tokenizer import Tokenizer
 
 SIZES = {"d_model": 8, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 9}}}

@@ -2,10 +2,10 @@
 
 import pytest
 
+from heedful.api.run import load
 from heedful.errors import RequestError
 from heedful.runs.evaluate import evaluate
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 SMALL = [

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import read_tensors
 from heedful.config import merged
@@ -17,7 +18,6 @@ from heedful.recipes.schema import TextVectorsConfig
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import build_module, train_run
 from heedful.tasks.registry import task_for
 from heedful.training.checkpoints import path_of

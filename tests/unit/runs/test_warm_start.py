@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from heedful.api.run import load
 from heedful.errors import RequestError
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.runs.reading import read_recipe
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.warm_start import freeze, rate_shares
 from heedful.tasks.pretrained import start_tokenizer

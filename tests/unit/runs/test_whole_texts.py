@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from heedful.api.run import load
 from heedful.errors import RequestError
 from heedful.explain.capture import explain_input
 from heedful.interop.conversion import export_run, import_run
@@ -14,7 +15,6 @@ from heedful.models.language_model import build
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import evaluate
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 

@@ -9,6 +9,7 @@ import regex
 from browser import Browser, missing
 from matplotlib.font_manager import findSystemFonts
 
+from heedful.api.run import load
 from heedful.data.sources import JsonlSource
 from heedful.explain.capture import explain_input
 from heedful.explain.drawing.heat_map import figure_of, save
@@ -19,7 +20,6 @@ from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import evaluate
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.text.scripts import segments
 

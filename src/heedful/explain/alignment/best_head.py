@@ -25,7 +25,7 @@ from heedful.explain.alignment.error_rates import HeadErrorRate, most_accurate
 from heedful.explain.alignment.word_alignment import DecoderStep, HeadChoice
 from heedful.explain.attention_sites import sites_of
 from heedful.records import RESTORE, Count, Digest, StampedRecord, read_record
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import TARGET
 
 FILE = "alignment.json"
@@ -56,7 +56,7 @@ class ShownHead:
     reason: str
 
 
-def store_best_head(run: Run, table: Sequence[HeadErrorRate], n_pairs: int) -> ShownHead | None:
+def store_best_head(run: LoadedRun, table: Sequence[HeadErrorRate], n_pairs: int) -> ShownHead | None:
     """Store the head with the lowest error rate in the run folder, unless another head takes precedence.
 
     Args:
@@ -90,7 +90,7 @@ def store_best_head(run: Run, table: Sequence[HeadErrorRate], n_pairs: int) -> S
 
 
 def _preferred_head(
-    run: Run, best: HeadErrorRate, table: Sequence[HeadErrorRate], n_pairs: int
+    run: LoadedRun, best: HeadErrorRate, table: Sequence[HeadErrorRate], n_pairs: int
 ) -> ShownHead | None:
     """Return the head that takes precedence over the new one, if any."""
     stored, supervised = None, _supervised_head(run)
@@ -118,7 +118,7 @@ def _preferred_head(
     return ShownHead(supervised, f"supervised head; {best.choice} is not better")
 
 
-def best_head(run: Run) -> HeadChoice | None:
+def best_head(run: LoadedRun) -> HeadChoice | None:
     """Return the head with the best known alignment, or None.
 
     Raises:
@@ -131,12 +131,12 @@ def best_head(run: Run) -> HeadChoice | None:
     return supervised if stored is None else stored[0]
 
 
-def _n_heads_by_layer(run: Run) -> list[int]:
+def _n_heads_by_layer(run: LoadedRun) -> list[int]:
     """Return the number of heads of each layer with attention from target to source."""
     return [site.n_heads for site in sites_of(run) if (site.kind, site.queries) == ("cross", TARGET)]
 
 
-def _supervised_head(run: Run) -> HeadChoice | None:
+def _supervised_head(run: LoadedRun) -> HeadChoice | None:
     """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
@@ -144,7 +144,7 @@ def _supervised_head(run: Run) -> HeadChoice | None:
     return HeadChoice(guided.layer_index(len(_n_heads_by_layer(run))), guided.head - 1, guided.step)
 
 
-def _stored_head(run: Run, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
+def _stored_head(run: LoadedRun, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
     """Return the head in ``alignment.json``, and the number of pairs with gold links it was selected on.
 
     Returns None if it belongs to other weights, or was selected on too few pairs.

@@ -27,8 +27,8 @@ from heedful.explain.alignment.word_alignment import (
 from heedful.explain.attention_sites import is_one_text
 from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
+from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import rows_of
-from heedful.runs.run import Run
 from heedful.tasks import evaluation
 from heedful.tasks.generation.sequence_formats import (
     ENCODER_DECODER,
@@ -114,7 +114,7 @@ class Evaluation(evaluation.Evaluation):
 
 
 def evaluate_alignments(
-    run: Run,
+    run: LoadedRun,
     split: str,
     source: Source,
     gold: str,
@@ -315,7 +315,7 @@ def _format_rate(rate: float | None) -> str:
 
 
 def _guided_row(
-    run: Run, table: Sequence[HeadErrorRate], steps: Sequence[DecoderStep]
+    run: LoadedRun, table: Sequence[HeadErrorRate], steps: Sequence[DecoderStep]
 ) -> HeadErrorRate | None:
     """Return the row of the head that training guided, if it did."""
     guided = getattr(run.recipe.objective, "guided", None)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -31,10 +31,12 @@ from heedful.explain.drawing.canvas import (
     wrap_lines,
 )
 from heedful.explain.drawing.matrix import Numbers, check_weights, printable
-from heedful.explain.explanation import Explanation
 from heedful.explain.summary import AttentionMatrix, patch_attention, summary_matrix
 from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 SUFFIXES = (".png", ".svg")
 CELL_INCHES = 0.42  # of a cell
@@ -172,7 +174,7 @@ def _check_grid(values: ArrayLike) -> Numbers:
     return weights
 
 
-def figure_of(explanation: Explanation, *, tokens: bool = False) -> Figure:
+def figure_of(explanation: "Explanation", *, tokens: bool = False) -> Figure:
     """Draw the requested view; without a view, the mean attention or the head with the best known alignment.
 
     Args:

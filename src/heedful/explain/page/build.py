@@ -15,18 +15,22 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.drawing.matrix import check_weights, thumbnail
-from heedful.explain.explanation import AttentionMap, Explanation
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
 from heedful.explain.summary import alignment_of, summary_matrix
 from heedful.explain.views import VIEWS, view_module
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 VERSION = 1
 """Format version of the JSON in the document."""
@@ -62,7 +66,7 @@ Head = int | None
 """Index of a head, from 0; None: the mean of the heads in the map."""
 
 
-def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> str:
+def page(explanation: "Explanation", *, exact: Sequence[tuple[str, int]] = ()) -> str:
     """Return an explanation as one HTML document, to be written in UTF-8.
 
     Equal explanations give equal documents. If all matrices together are small (`MAX_WHOLE_WEIGHTS`), all are
@@ -111,7 +115,7 @@ def as_script(value: object) -> str:
     return text.replace("<", "\\u003c")
 
 
-def page_data(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
+def page_data(explanation: "Explanation", exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
     """Return the data of the page's script, JSON-ready. Maps without weights are omitted.
 
     Raises:
@@ -191,7 +195,7 @@ def _map_json(attention_map: AttentionMap, whole_heads: frozenset[tuple[str, Hea
     }
 
 
-def _best_head(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None]:
+def _best_head(explanation: "Explanation") -> tuple[list[JsonObject], JsonObject | None]:
     """Return the head with the best known alignment as ``tap`` and ``head``.
 
     If its rows are those of the input step, also return a map of its own, stored whole, whose rows are those
@@ -208,7 +212,7 @@ def _best_head(explanation: Explanation) -> tuple[list[JsonObject], JsonObject |
     return [{**_whole_map(step_map, head), "read": True}], {"tap": step_map.tap, "head": head}
 
 
-def _rollouts(explanation: Explanation) -> list[JsonObject]:
+def _rollouts(explanation: "Explanation") -> list[JsonObject]:
     """Return the matrices of the view ``rollout`` as maps, stored whole and drawn as means of heads."""
     maps = []
     for number, matrix in enumerate(explanation.views.get("rollout", {}).get("matrices", ())):
@@ -247,7 +251,7 @@ def _head_json(head: Head, weights: NDArray[np.float64], is_whole: bool) -> Json
     return {**view, "places": encode_base64(columns), "kept": encode_base64(kept_levels)}
 
 
-def drawings(explanation: Explanation) -> list[JsonObject]:
+def drawings(explanation: "Explanation") -> list[JsonObject]:
     """Return the drawings of all views of an explanation, in order.
 
     A view with a ``kind`` is a drawing itself. Other views that have no module, and drawings of axes that the
@@ -283,7 +287,7 @@ def _probability(log_prob: float) -> float | None:
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def _facts_html(explanation: Explanation) -> str:
+def _facts_html(explanation: "Explanation") -> str:
     """Return the top of the document in plain HTML, readable without the script."""
     answer = explanation.answer
     facts = [("Input", _quoted_html(_input_text(explanation.input)))]

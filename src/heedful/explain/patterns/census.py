@@ -42,11 +42,12 @@ The lecture states that the model in its figure 12 has 6 layers with 12 heads ea
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import AttentionMap, Explanation, Kind
+from heedful.explain.attention_map import AttentionMap, Kind
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.patterns.relations import (
     COPY,
@@ -57,6 +58,9 @@ from heedful.explain.patterns.relations import (
 )
 from heedful.explain.patterns.scores import Match, head_scores, layer_sums
 from heedful.typing import JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 THRESHOLD = 0.5
 """Minimum score of a pattern that names a head."""
@@ -218,7 +222,7 @@ def recurrence(model_census: Census) -> Recurrence | None:
     return Recurrence(len(heads), share("previous token"), share("next token"), share(NEIGHBOUR))
 
 
-def census(explanations: Sequence[Explanation], *, threshold: float = THRESHOLD) -> Census:
+def census(explanations: Sequence["Explanation"], *, threshold: float = THRESHOLD) -> Census:
     """Classify every head, over all inputs together.
 
     Use several inputs of different lengths, some with repeated words, and pairs of segments if the task has
@@ -262,7 +266,7 @@ class _LayerInput:
         return visible & (np.arange(visible.shape[1]) == position) if pattern == "fixed position" else visible
 
 
-def _layer_inputs(index: int, explanation: Explanation) -> Iterator[_LayerInput]:
+def _layer_inputs(index: int, explanation: "Explanation") -> Iterator[_LayerInput]:
     """Yield the non-empty maps of an input; maps between the same axes share a context."""
     contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
     for attention_map in explanation.maps:

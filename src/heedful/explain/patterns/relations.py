@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.explanation import Kind
+from heedful.explain.attention_map import Kind
 from heedful.tasks.model_input import Axis
 from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from heedful.explain.explanation import Explanation
-    from heedful.runs.run import Run
+    from heedful.runs.loading import LoadedRun
     from heedful.tasks.model_input import ModelInput
 
 
@@ -87,11 +87,11 @@ ALL = "all"
 class ViewModule(Protocol):
     """Interface of the module of a view."""
 
-    def supports(self, run: "Run") -> bool:
+    def supports(self, run: "LoadedRun") -> bool:
         """Whether a run meets the requirement of the view."""
 
     def compute(
-        self, run: "Run", prepared: "ModelInput", explanations: Sequence["Explanation"]
+        self, run: "LoadedRun", prepared: "ModelInput", explanations: Sequence["Explanation"]
     ) -> JsonObject:
         """Return the values of the view, JSON-ready.
 
@@ -155,12 +155,12 @@ def view_module(name: str) -> ViewModule:
     return cast(ViewModule, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
-def views_of(run: "Run") -> list[str]:
+def views_of(run: "LoadedRun") -> list[str]:
     """Return the names of the views that a run supports."""
     return [name for name in VIEWS if view_module(name).supports(run)]
 
 
-def check_available(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
+def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -> None:
     """Check that a run supports the views, and one of the views the number of inputs.
 
     Raises:

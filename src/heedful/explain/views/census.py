@@ -2,36 +2,40 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heedful.explain.attention_map import MEMORY
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import printable
-from heedful.explain.explanation import MEMORY, Explanation
 from heedful.explain.patterns.census import census
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 N_EXAMPLES = 2
 """Examples per head in the terminal and on the page."""
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model has attention between tokens; slots of a compressed memory are not tokens."""
     return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
     without_memory = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
     return census(without_memory).to_dict()
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return the number of heads of each class, then a line per head."""
     n, heads = values["inputs"], values["heads"]
     output = [f"census of {len(heads):,} heads over {'1 input' if n == 1 else f'{n:,} inputs'}"]
@@ -64,7 +68,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
     shares = [
         [
@@ -108,7 +112,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw all heads by class, a table per stack: layers by heads.
 
     Classes differ by symbol and colour; the legend lists only those that occur. Heads that were not selected

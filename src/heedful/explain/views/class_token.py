@@ -1,18 +1,21 @@
 """View ``class-token``: attention of the class token of an image, by layer."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, on_grid
-from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, rounded_all
 from heedful.nn.patches import PatchEmbedding
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import INPUT, ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 STRONGEST = 4
 """Number of patches per layer in the terminal."""
@@ -20,14 +23,14 @@ STRONGEST = 4
 TITLE = "Attention of the class token, mean of heads"
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model has attention, and a class token before the patches."""
     embedding = getattr(run.model, "embedding", None)
     has_token = isinstance(embedding, PatchEmbedding) and embedding.class_token is not None
     return has_token and bool(find_sites(run.model))
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the attention of the class token, mean over the selected heads.
 
     Returns:
@@ -45,7 +48,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     return {"side": INPUT, "layers": layers}
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per layer: the patches with the largest weights, as row,column."""
     output = ["attention of the class token, mean of heads (row,column of patches)"]
     for name, weights in _layers(values):
@@ -56,14 +59,14 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return a heat map over the image for each layer."""
     images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
     among = len(explanation.axes[values["side"]].tokens)
     return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw the heat maps of all layers side by side, on one scale."""
     from heedful.explain.drawing.heat_map import attention_panels
 

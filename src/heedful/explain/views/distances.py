@@ -2,27 +2,31 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import MEMORY, AttentionMap
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
-from heedful.explain.explanation import MEMORY, AttentionMap, Explanation
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
-def supports(run: Run) -> bool:
+
+def supports(run: LoadedRun) -> bool:
     """Whether the model has self-attention over tokens."""
     return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the mean attention distance of each head, over all queries of all inputs.
 
     The unit is pixels between patch centres if the axis is an image (its class token is excluded), otherwise
@@ -68,7 +72,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     return {"inputs": len(explanations), "stacks": list(stacks.values())}
 
 
-def _self_attention_maps(explanation: Explanation) -> Iterator[AttentionMap]:
+def _self_attention_maps(explanation: "Explanation") -> Iterator[AttentionMap]:
     """Yield the self-attention maps that have weights."""
     for attention_map in explanation.maps:
         if attention_map.kind != "cross" and attention_map.keys != MEMORY and attention_map.weights.size:
@@ -158,7 +162,7 @@ def image_distance(weights: ArrayLike, grid: tuple[int, int], patch: int, before
 # Output
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
     output = []
     for stack in values["stacks"]:
@@ -167,7 +171,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
     tables = []
     for stack in values["stacks"]:
@@ -177,7 +181,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     return tables
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw a panel per stack: a point per head, by layer (Dosovitskiy et al. 2021, figure 7, right)."""
     from heedful.explain.drawing.canvas import finish_figure, new_figure
 

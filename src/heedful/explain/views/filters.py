@@ -3,18 +3,21 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import Numbers, mosaic
-from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 MAX_COMPONENTS = 28
 """Maximum number of components; there are at most one fewer than filters."""
@@ -31,7 +34,7 @@ MIN_TILE_SIDE = 64
 TITLE = "Principal components of the patch filters"
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model projects patches of grey or RGB pixels."""
     embedding = _embedding(run)
     if embedding is None:
@@ -39,12 +42,12 @@ def supports(run: Run) -> bool:
     return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2 in (1, 3)
 
 
-def _embedding(run: Run) -> PatchEmbedding | None:
+def _embedding(run: LoadedRun) -> PatchEmbedding | None:
     modules = embeddings_of(run.model).values()
     return next((module for module in modules if isinstance(module, PatchEmbedding)), None)
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the first principal components (`patch_filters`).
 
     Returns:
@@ -92,7 +95,7 @@ def patch_filters(weight: ArrayLike, patch: int, count: int = MAX_COMPONENTS) ->
     return patches.transpose(0, 2, 3, 1), shares[:count]
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return the variance explained by the components."""
     shares, patch = values["shares"], values["patch"]
     summary = (
@@ -102,7 +105,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return [summary, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return the tiles as one image, in descending order of variance."""
     if not values["tiles"]:
         return []
@@ -123,7 +126,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw the tiles in descending order of variance.
 
     Raises:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,13 +14,15 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import Numbers, on_grid
-from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import EMBEDDINGS, Figure, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import INPUT, SOURCE, Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 DIGITS = 6
 """Significant digits; for a nearly certain answer all gradients are small."""
@@ -33,12 +36,12 @@ STRONGEST = 4
 NOTE = "gradient \N{MULTIPLICATION SIGN} input: blue raises the score of the answer, red lowers it"
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model embeds its input or reads pixels."""
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the gradient of the answer's log-probability with respect to each input token: gradient x input.
 
         S = log p(answer),      g_t = dS / de_t,      products_t = g_t · e_t,      norms_t = |g_t|
@@ -130,7 +133,7 @@ def _capture_embeddings(model: nn.Module, embeddings: Iterable[str]) -> Iterator
 # Output --------------------------------------------------------------------------------------------------
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per input token; for an image, the patches with the largest values."""
     output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
     for side in values["sides"]:
@@ -188,7 +191,7 @@ def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
     return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return the products of each axis; for images also those of pixels."""
     images: dict[str, list[JsonObject]] = {}
     for name, label, grid in _panels(explanation, values):
@@ -208,7 +211,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     return entries
 
 
-def _panels(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, str, Numbers]]:
+def _panels(explanation: "Explanation", values: JsonMapping) -> Iterator[tuple[str, str, Numbers]]:
     """Yield the axis, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
     for side in values.get("images", ()):
         yield side["name"], "each pixel", np.asarray(side["products"], dtype=float)
@@ -221,7 +224,7 @@ def _panels(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str
             yield side["name"], f"each embedded patch{suffix}", on_grid(products, axis)
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw maps beside the image, each on its own scale; for texts, a bar per token on one scale.
 
     Raises:
@@ -264,7 +267,7 @@ def _draw_maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, 
     return finish_figure(fig, title, NOTE)
 
 
-def _draw_bars(explanation: Explanation, sides: Sequence[JsonMapping]) -> Figure:
+def _draw_bars(explanation: "Explanation", sides: Sequence[JsonMapping]) -> Figure:
     """Draw a value per token as a bar: positive (blue) to the right, negative (red) to the left."""
     import matplotlib
 

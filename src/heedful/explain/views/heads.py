@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
-from heedful.explain.explanation import AttentionMap, Explanation
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded_all
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
+    from heedful.explain.explanation import Explanation
+
 Stack = tuple[str, str, str]
 """Kind of attention, name of the axis of the queries, name of the axis of the keys."""
 
 NOTE = "rows: queries, columns: keys; colours by the square root of the weight"
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model has attention."""
     return bool(find_sites(run.model))
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the sharpness of each head: the mean over queries of the largest weight.
 
         sharpness = 1/T sum_i max_j a_ij        from 1/K (uniform over K keys) to 1 (one key per query)
@@ -70,7 +72,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def _stacks(explanation: Explanation) -> dict[Stack, list[AttentionMap]]:
+def _stacks(explanation: "Explanation") -> dict[Stack, list[AttentionMap]]:
     """Return the maps that have weights by stack, from the first to the last layer."""
     stacks: dict[Stack, list[AttentionMap]] = {}
     for attention_map in explanation.maps:
@@ -81,7 +83,7 @@ def _stacks(explanation: Explanation) -> dict[Stack, list[AttentionMap]]:
     return stacks
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
     return [
         line
@@ -90,14 +92,14 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     ]
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return tables of sharpness; clicking a cell opens the head. The page always has thumbnails."""
     return [
         head_table(headline(_title(stack)), stack["layers"], "sharpness", 1.0) for stack in values["stacks"]
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw a thumbnail of each head and of the mean of each layer: a grid per stack, layers by heads.
 
     Heads of a stack share a scale, which ends at the largest cell. The colour depends on the square root of

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -9,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import (
     Figure,
     check_has_probability,
@@ -19,9 +19,12 @@ from heedful.explain.views.shared import (
     rounded_or_none,
     stacks_of,
 )
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput, PredictionTargets
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 TOP = 5
 """Number of most probable answers at each depth."""
@@ -30,13 +33,13 @@ LONGEST = 14
 """Maximum characters of an answer in a cell of the figure."""
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model has a stack of blocks that the heads read, and its answer a probability."""
     return not run.task.info.predicts_numbers and bool(stacks_of(run.model).keys() - {"encoder"})
 
 
 @torch.no_grad()
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Apply the output layer to the hidden states at every depth ("logit lens").
 
         p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
@@ -79,7 +82,7 @@ def _read_out(targets: PredictionTargets, hidden: Float[Tensor, "T d"]) -> JsonO
     return {"log_probs": [rounded_or_none(value) for value in log_probs], "top": top}
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per depth: the most probable answer to every question."""
     output = ["logit lens: most probable answer at each depth (0: embeddings)"]
     for number, depth in enumerate(values["depths"]):
@@ -90,7 +93,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return a table with a row per depth: the most probable answer to each question."""
     rows = [
         [name, *([entry["answer"], probability(entry["log_prob"])] for entry in best)]
@@ -100,7 +103,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     return [{"title": title, "kind": "table", "columns": columns, "rows": rows}] if rows else []
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw a table: a row per answer, a column per depth, with the most probable answer in each cell.
 
     Cells are coloured by probability; answers that are equal to the final one are bold.

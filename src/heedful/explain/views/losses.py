@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, check_has_probability, questions_of, rounded, rounded_or_none
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
+    from heedful.explain.explanation import Explanation
+
 PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
 """Colours of the bars of predicted and of given tokens."""
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the answer has a probability."""
     return not run.task.info.predicts_numbers
 
 
 @torch.no_grad()
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the probability and loss of each answer: ``loss_i = -log p_i``, in nats.
 
     A language model has a question for every token but the first, including those of the prompt; these are
@@ -55,7 +56,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per answer."""
     output = [
         "loss and probability of each answer" + ("; given tokens in parentheses" * any(values["given"]))
@@ -75,7 +76,7 @@ def _loss(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return the loss of each token, or a table if the targets are about the whole input."""
     if values["side"] not in explanation.axes:
         return []
@@ -94,7 +95,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     return [{"title": title, "kind": "tokens", "side": values["side"], "values": losses}]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw a bar per answer with its loss, and a line at their mean; bars of given tokens are grey.
 
     The bar of an infinite loss is as long as that of the largest finite one.

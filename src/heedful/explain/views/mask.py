@@ -1,26 +1,29 @@
 """View ``mask``: the predicted mask of an image, class by class."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heedful.explain.drawing.matrix import Numbers
-from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, rounded
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import INPUT, ModelInput
 from heedful.tasks.segmentation.prediction import Segmentation
 from heedful.typing import JsonMapping, JsonObject
 
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
+
 TITLE = "Predicted mask: the pixels of each class"
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether predictions are masks."""
     return run.task.info.predicts_images
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the predicted class of each pixel that the model reads.
 
     Returns:
@@ -37,13 +40,13 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line for each class that occurs: its share of the pixels."""
     shares = [f"  {share:7.1%}  {label}" for label, share in values["shares"].items()]
     return ["predicted mask: share of the pixels of each class", *shares]
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return the pixels of each class, beside the image."""
     images = [
         {"label": name, "values": pixels.ravel().tolist(), "grid": [*pixels.shape]}
@@ -52,7 +55,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images}]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw the pixels of each class beside the image."""
     from heedful.explain.drawing.heat_map import attention_panels
 

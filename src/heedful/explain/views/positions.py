@@ -4,6 +4,7 @@ Source: Dosovitskiy et al. 2021, figure 7, centre.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,13 +12,15 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from heedful.explain.drawing.matrix import Numbers, mosaic
-from heedful.explain.explanation import Explanation
 from heedful.explain.page.packing import pack_signed
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 MAX_POSITIONS = 512
 """Maximum number of positions per axis."""
@@ -26,7 +29,7 @@ DIGITS = 4
 """Decimal places of a cosine."""
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether an embedding has position vectors."""
     return bool(_position_modules(run.model))
 
@@ -42,7 +45,7 @@ def _position_modules(model: nn.Module) -> dict[str, Positions]:
 
 
 @torch.no_grad()
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
@@ -70,7 +73,7 @@ def position_similarity(table: ArrayLike) -> Numbers:
     return unit @ unit.T
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return the mean cosine by distance; for patches, within rows, within columns, and elsewhere."""
     output = []
     for name, cosines in _tables(explanation, values):
@@ -99,7 +102,7 @@ def _patch_lines(cosines: Numbers) -> list[str]:
     ]
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return a heat map of all pairs; for images, a small map per patch at its location."""
     return [
         {"title": _title(name), "kind": "heat", **pack_signed(_as_matrix(cosines))}
@@ -107,7 +110,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw the heat map of the first axis, from -1 (red) to 1 (blue)."""
     from heedful.explain.drawing.canvas import SIGNED, finish_figure, new_figure, set_title_without_ticks
 
@@ -126,7 +129,7 @@ def _title(name: str) -> str:
     return f"Cosine similarity of {name} positions"
 
 
-def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
+def _tables(explanation: "Explanation", values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
     """Yield the similarities of each axis, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for side in values["sides"]:
         cosines = np.asarray(side["similarity"], dtype=float)

@@ -8,12 +8,12 @@ the others, often the first one, is a "massive activation" (Sun et al. 2024).
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.explain.explanation import Explanation
 from heedful.explain.page.packing import pack_signed
 from heedful.explain.views.shared import (
     EMBEDDINGS,
@@ -24,17 +24,20 @@ from heedful.explain.views.shared import (
     rounded_all,
     stacks_of,
 )
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
-def supports(run: Run) -> bool:
+
+def supports(run: LoadedRun) -> bool:
     """Whether the model has a stack of blocks."""
     return bool(stacks_of(run.model))
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return the norms.
 
     Returns:
@@ -53,7 +56,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return a line per depth: the mean norm, and the token with the largest."""
     output = []
     for axis, norms in _matrices(values):
@@ -66,7 +69,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return a heat map per stack, rows are depths, relative to its largest norm."""
     return [
         {"title": f"{headline(_title(axis))}, relative to {norms.max():.4g}", "kind": "heat"}
@@ -75,7 +78,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw the heat map of the last stack: of the decoder, if there is one.
 
     Raises:

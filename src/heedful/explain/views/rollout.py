@@ -3,26 +3,30 @@
 import sys
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import MEMORY, AttentionMap, Weights
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
 from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
-from heedful.explain.explanation import MEMORY, AttentionMap, Explanation, Weights
 from heedful.explain.summary import AttentionMatrix, patch_attention
 from heedful.explain.views.shared import Figure, headline, rounded_all
-from heedful.runs.run import Run
+from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import PREFIX, TARGET, ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
 
 RESIDUAL = 0.5
 """Share of the residual connection, as in the paper."""
 
 
-def supports(run: Run) -> bool:
+def supports(run: LoadedRun) -> bool:
     """Whether the model has self-attention outside of a decoder, and no compressed memory."""
     sites = find_sites(run.model)
     if any(site.keys == MEMORY for site in sites):
@@ -30,7 +34,7 @@ def supports(run: Run) -> bool:
     return any(site.kind != "cross" and site.queries != PREFIX for site in sites)
 
 
-def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
     """Return how much each output token receives from each input token through attention.
 
     Returns:
@@ -127,7 +131,7 @@ def rollout_across(
     return target_shares, source_shares
 
 
-def rollouts(explanation: Explanation, *, residual: float = 0.5) -> dict[tuple[str, str], Numbers]:
+def rollouts(explanation: "Explanation", *, residual: float = 0.5) -> dict[tuple[str, str], Numbers]:
     """Return all rollouts defined for an explanation, by the names of the axes of queries and keys.
 
     A stack of self-attention layers has `rollout`. A decoder over such a stack has `rollout_across`, whose
@@ -215,7 +219,7 @@ def _mean_of_heads(weights: ArrayLike, residual: float) -> tuple[Numbers, Number
 # Output
 
 
-def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
+def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     """Return the strongest links of each output token, or a heat map over the image."""
     output = []
     for matrix in _matrices(explanation, values):
@@ -231,7 +235,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
     """Return drawings over images; the page draws other rollouts like attention maps."""
     return [
         {
@@ -246,7 +250,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     """Draw the last matrix: that of the decoder, if there is one."""
     from heedful.explain.drawing.canvas import check_size
     from heedful.explain.drawing.heat_map import attention_panels, heat_map
@@ -261,7 +265,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     return heat_map(matrix.keys.tokens, matrix.queries.tokens, matrix.weights, title=title, note=matrix.title)
 
 
-def _matrices(explanation: Explanation, values: JsonMapping) -> Iterator[AttentionMatrix]:
+def _matrices(explanation: "Explanation", values: JsonMapping) -> Iterator[AttentionMatrix]:
     for entry in values["matrices"]:
         queries, keys = entry["queries"], entry["keys"]
         if queries == keys:

@@ -80,7 +80,7 @@ def score_captions(
 
 
 def _image_and_caption(task_input: TaskInput) -> tuple[ImageInput, str]:
-    """Return both parts of an input, which `heedful.runs.run.Run.score` has checked before."""
+    """Return both parts of an input, which `heedful.Run.score` has checked before."""
     assert isinstance(task_input, list | tuple)
     image, caption = task_input
     return image, caption

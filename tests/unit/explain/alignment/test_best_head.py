@@ -7,18 +7,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from heedful.api.run import load
 from heedful.artifacts.run_folder import write_card
 from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
 from heedful.explain.alignment.best_head import FILE, MIN_PAIRS, best_head, store_best_head
 from heedful.explain.alignment.word_alignment import HeadChoice
+from heedful.explain.attention_map import BestHead
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.explanation import BestHead
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page.build import page_data
 from heedful.explain.summary import summary_matrix
-from heedful.runs.run import load
 
 
 def jsonable(seen):

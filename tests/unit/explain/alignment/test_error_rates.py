@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.api.run import load
 from heedful.config import merged
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
@@ -28,7 +29,6 @@ from heedful.explain.alignment.word_alignment import (
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.generation.sequence_formats import EncoderDecoderFormat
 from heedful.tasks.metrics.alignment import Alignment

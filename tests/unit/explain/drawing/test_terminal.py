@@ -20,8 +20,8 @@ from heedful.explain.drawing.terminal import (
     heat_map,
     link_lines,
 )
-from heedful.explain.explanation import Axis
 from heedful.explain.summary import AttentionMatrix
+from heedful.tasks.model_input import Axis
 
 STYLES = {"colour": COLOUR, "shades": SHADES, "ascii": ASCII}
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.attention_map import AttentionMap
+from heedful.explain.explanation import Explanation
 from heedful.explain.patterns.census import census
 from heedful.explain.views.rollout import rollouts
+from heedful.tasks.model_input import Axis
 
 Weights = np.ndarray
 

@@ -26,8 +26,9 @@ from constructed import (
 from PIL import Image
 
 from heedful.explain.alignment.word_alignment import merge_subwords
+from heedful.explain.attention_map import BestHead
 from heedful.explain.drawing.matrix import thumbnail
-from heedful.explain.explanation import BestHead, Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.page import page
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.attention_map import AttentionMap
+from heedful.explain.explanation import Explanation
 from heedful.explain.patterns.census import (
     BESIDE,
     BROAD,
@@ -25,6 +26,7 @@ from heedful.explain.patterns.census import (
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.patterns.relations import null_mask, special_mask
 from heedful.explain.patterns.scores import MIN_QUERIES, Match, entropy_terms
+from heedful.tasks.model_input import Axis
 
 SCHEMA = Path(__file__).parents[4] / "docs" / "schemas" / "census.schema.json"
 WORDS = [("▁a",), ("▁cat",), ("▁sees",), ("▁do", "g"), ("▁el", "e", "phant"), ("▁in",), ("▁for", "est")]

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.attention_sites import NO_MAPS, Selection
 from heedful.explain.capture import explain_input
 from heedful.explain.drawing.heat_map import figure_of
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.patterns.census import census
 from heedful.explain.views import view_module
+from heedful.tasks.model_input import Axis
 
 TEXTS = ["the cat sat", "a dog lay", "the mat the"]
 

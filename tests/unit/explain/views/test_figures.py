@@ -13,13 +13,15 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.drawing.canvas import MAX_CELLS, PAGE_COLOURS, check_rows, colours, page_colours, shorten
 from heedful.explain.drawing.heat_map import UNIFORM_COLOUR, attention_panels, save
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.patterns.census import Census, HeadPattern
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import view_module
 from heedful.explain.views.losses import GIVEN, PREDICTED
+from heedful.tasks.model_input import Axis
 
 RNG = np.random.default_rng(3)
 DISTANCES = RNG.random((5, 7)) * 100

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from heedful.api.run import load
 from heedful.data.batch import Batch
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input, prepare_input
@@ -19,7 +20,6 @@ from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.views import view_module
 from heedful.explain.views.gradients import block_sums, compute
 from heedful.nn.patches import Images
-from heedful.runs.run import load
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
 from heedful.tasks.prediction import Prediction
 

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import AttentionMap, Axis, Explanation
+from heedful.explain.attention_map import AttentionMap
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.rollout import rollout, rollout_across, rollouts
+from heedful.tasks.model_input import Axis
 
 H, T, S, L = 3, 7, 5, 4
 

@@ -65,11 +65,13 @@ def test_a_score_is_used_like_its_value():
     assert float(score) == 0.875
     assert f"{score:.2f}" == "0.88"
     assert f"{score}" == str(score)
-    assert score > 0.8 and score >= 0.875 and score <= 0.875 and not score < 0.875 and 1 > score
-    assert score > other and other < score and max(other, score) is score
+    assert 0.8 < score <= 0.875 <= score < 1
+    assert not score < 0.875
+    assert other < score > other
+    assert max(other, score) is score
     assert [*map(float, sorted([score, other]))] == [0.5, 0.875]
     assert score != 0.875
     with pytest.raises(TypeError, match="expected a number or a score, got a text"):
         score < "0.9"  # noqa: B015
     missing = Score("precision", math.nan, "")
-    assert not (missing < 1 or missing > 0 or missing <= 1 or missing >= 0)
+    assert not any([missing < 1, missing > 0, missing <= 1, missing >= 0])
