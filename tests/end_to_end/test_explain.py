@@ -36,7 +36,7 @@ def test_one_layer_and_head_by_their_numbers(heedful, transformer, tmp_path, pub
     found = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).json()
     published("explanation", found)
     ((own,), seen) = found["maps"], explain_input(load(transformer, device="cpu"), "red dog")
-    assert (own["kind"], own["layer"], own["heads"]) == ("cross", 1, [2])
+    assert (own["kind"], own["layer"], own["heads"]) == ("cross", 0, [1])
     np.testing.assert_allclose(own["weights"][0], seen.map("cross", 0).head(1), atol=1e-5)
     shown = ok(heedful("explain", transformer, "red dog", *options[:-1], cwd=tmp_path)).out
     assert "cross-attention: layer 1, head 2" in shown
@@ -76,7 +76,7 @@ def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
     published("explanation", found)
     heads = found["more"]["census"]["heads"]
     assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
-        (kind, 1, head) for kind in ("self", "causal", "cross") for head in (1, 2)
+        (kind, 0, head) for kind in ("self", "causal", "cross") for head in (0, 1)
     ]
     rows = [
         line.split()
@@ -84,7 +84,7 @@ def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
         if line.startswith(("  self  ", "  causal  ", "  cross  "))
     ]
     assert [(row[0], int(row[1]), int(row[2])) for row in rows] == [
-        (head["kind"], head["layer"], head["head"]) for head in heads
+        (head["kind"], head["layer"] + 1, head["head"] + 1) for head in heads
     ]
     for row, head in zip(rows, heads, strict=True):
         assert " ".join(row[3:]).startswith(head["pattern"].split()[0].replace("fixed", "position"))
@@ -106,12 +106,12 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     assert "cross-attention: layer 1, head 2 (best known alignment)" in ok(heedful(*given, cwd=tmp_path)).out
     own = explain_input(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()
-    assert found["best"] == {"tap": own.tap, "head": 2, "step": "output"}
+    assert found["best"] == {"tap": own.tap, "head": 1, "step": "output"}
     assert "best known alignment" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
 
 
 def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_path):
-    for name, begins in (("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.json", b'{"version": 1')):
+    for name, begins in (("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.json", b'{"version": 2')):
         done = ok(heedful("explain", transformer, "red dog", "--out", name, cwd=tmp_path))
         assert (tmp_path / name).read_bytes().startswith(begins)
         assert f"wrote {name}" in done.err

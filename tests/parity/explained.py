@@ -23,7 +23,7 @@ def same_attention(found, kind, theirs):
     """All weights of a kind: ``theirs`` has ``[1, H, queries, keys]`` for each layer."""
     maps = [each for each in found["maps"] if each["kind"] == kind]
     lengths = {side["name"]: len(side["tokens"]) for side in found["sides"]}
-    assert [each["layer"] for each in maps] == [*range(1, len(theirs) + 1)]
+    assert [each["layer"] for each in maps] == [*range(len(theirs))]
     for each, (wanted,) in zip(maps, theirs, strict=True):
         weights = np.array(each["weights"])
         n_heads = len(wanted)

@@ -79,12 +79,12 @@ SCORE = {"name": "BLEU", "value": 1.5, "signature": "a:b", "details": {}, "count
 ANSWER = {"text": "x", "score": -1.0, "tokens": ["x"], "log_probs": [-0.5, -0.5]}
 GOOD: dict[str, Any] = {
     "metrics": {"version": 1, "event": "stopped", "update": 3, "reason": "updates", "elapsed": 2.5},
-    "evaluation": {"version": 1, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
+    "evaluation": {"version": 2, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
     "prediction": {"version": 1, **ANSWER, "alternatives": [{**ANSWER, "alternatives": []}]},
     "embedding": {"version": 1, "text": "a b", "vector": [0.5, -1.0]},
     "document": {"version": 1, "document": "t.txt:1", "tokens": 7, "nll": 3.5},
     "census": {
-        "version": 1,
+        "version": 2,
         "task": "language-modelling",
         "run": "x",
         "inputs": 2,
@@ -93,9 +93,9 @@ GOOD: dict[str, Any] = {
         "recurrence": {"heads": 1, "previous": 1.0, "next": 0.0, "either": 1.0},
         "heads": [
             {
-                "layer": 1,
+                "layer": 0,
                 "kind": "causal",
-                "head": 1,
+                "head": 0,
                 "pattern": "previous token",
                 "score": 0.75,
                 "chance": 0.2,
@@ -142,7 +142,7 @@ GOOD: dict[str, Any] = {
         ],
     },
     "explanation": {
-        "version": 1,
+        "version": 2,
         "run": "x",
         "task": "translation",
         "input": "q",
@@ -152,10 +152,10 @@ GOOD: dict[str, Any] = {
             {
                 "tap": "stack.blocks.0.mixer.part.weights",
                 "kind": "causal",
-                "layer": 1,
+                "layer": 0,
                 "queries": "input",
                 "keys": "input",
-                "heads": [2],
+                "heads": [1],
                 "weights": [[[1.0, 0.0], [0.25, 0.75]]],
             }
         ],
@@ -251,9 +251,9 @@ WRONG = {
     "a head of an unknown pattern": changed("census", "heads", 0, "pattern", to="syntax"),
     "a match of what is no relation": changed("census", "heads", 0, "matches", to={"broad": {}}),
     "a census without heads": changed("census", "heads", to=[]),
-    "a head of a census that is counted from 0": changed("census", "heads", 0, "head", to=0),
+    "a head of a census before the first": changed("census", "heads", 0, "head", to=-1),
     "a fraction of a parameter": changed("ledger", "total", to=1.5),
-    "a layer that is counted from 0": changed("explanation", "maps", 0, "layer", to=0),
+    "a layer before the first": changed("explanation", "maps", 0, "layer", to=-1),
     "attention of another kind": changed("explanation", "maps", 0, "kind", to="local"),
     "a weight above one": changed("explanation", "maps", 0, "weights", to=[[[1.5]]]),
     "an unknown key of a side": changed("explanation", "sides", 0, "ids", to=[1, 2]),
@@ -312,4 +312,4 @@ def test_predictions_hold():
 def test_scores_hold():
     scores = [*classification_scores(["a", "a"], ["a", "b"]).values(), Score("perplexity", float("inf"), "")]
     splits = [{"split": "test", "scores": [score.to_dict() for score in scores]}]
-    check("evaluation", {"version": 1, "run": "x", "splits": splits})
+    check("evaluation", {"version": 2, "run": "x", "splits": splits})

@@ -214,7 +214,7 @@ def _plain(
     source_words, target_words, weights = example.heat_map()
     choice = example.best.choice
     return {
-        "version": 1,
+        "version": 2,
         "run": str(folder),
         "language": language,
         "quick": quick,
@@ -232,8 +232,8 @@ def _plain(
             "source_words": list(source_words),
             "target_words": list(target_words),
             "weights": weights.tolist(),
-            "layer": choice.layer + 1,
-            "head": None if choice.head is None else choice.head + 1,
+            "layer": choice.layer,
+            "head": choice.head,
             "error_rate": example.best.score.value,
             "image": str(folder / IMAGE),
         },

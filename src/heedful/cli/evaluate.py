@@ -19,7 +19,7 @@ from heedful.files import json_text, whole_file
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.data.lines import Source
-    from heedful.explain.alignment import error_rates
+    from heedful.explain.alignment.error_rates import AlignmentEvaluation
     from heedful.tasks.evaluation import Evaluation
     from heedful.tasks.metrics.score import Score
 
@@ -168,9 +168,7 @@ class AlignmentOptions:
                 problem = missing if self.alignments is None else "is not supported with --alignments"
                 raise RequestError(f"{option} {problem}")
 
-    def evaluate(
-        self, run: "Run", name: str, source: "Source", limit: int | None
-    ) -> "error_rates.Evaluation":
+    def evaluate(self, run: "Run", name: str, source: "Source", limit: int | None) -> "AlignmentEvaluation":
         """Evaluate the attention of a run on a data set."""
         from heedful.explain.alignment.error_rates import evaluate_alignments
         from heedful.explain.alignment.word_alignment import STEPS, HeadChoice
@@ -190,7 +188,7 @@ class AlignmentOptions:
             limit=limit,
         )
 
-    def save_best_head(self, run: "Run", evaluation: "error_rates.Evaluation") -> None:
+    def save_best_head(self, run: "Run", evaluation: "AlignmentEvaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
         from heedful.explain.alignment.best_head import store_best_head
 
@@ -274,7 +272,7 @@ def evaluate(
         evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, show)]
     if as_json:
         json_result(
-            {"version": 1, "run": str(run), "splits": [evaluation.to_dict() for evaluation in evaluations]}
+            {"version": 2, "run": str(run), "splits": [evaluation.to_dict() for evaluation in evaluations]}
         )
 
 

@@ -23,7 +23,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
 
-VERSION = 1
+VERSION = 2
 DIGITS = 6
 
 
@@ -87,10 +87,10 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
             {
                 "tap": attention_map.tap,
                 "kind": attention_map.kind,
-                "layer": attention_map.layer + 1,
+                "layer": attention_map.layer,
                 "queries": attention_map.queries,
                 "keys": attention_map.keys,
-                "heads": [head + 1 for head in attention_map.heads],
+                "heads": [*attention_map.heads],
                 **({"part": True} if attention_map.is_part else {}),
             }
             for attention_map in explanation.maps
@@ -98,8 +98,7 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
         "more": dict(explanation.views),
     }
     if (best := explanation.best) is not None:
-        head = None if best.head is None else best.head + 1
-        fields["best"] = {"tap": best.tap, "head": head, "step": best.step}
+        fields["best"] = {"tap": best.tap, "head": best.head, "step": best.step}
     if (links := alignment_of(explanation)) is not None:
         fields["alignment"] = links
     return fields

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from heedful.cli import describe
 from heedful.errors import RequestError
-from heedful.model_summary import summary
+from heedful.model_summary import memory, summary
 from heedful.recipes.resolve import shipped_recipes
 from heedful.runs import timing
 from heedful.runs.reading import read_recipe
@@ -67,6 +67,19 @@ def _few_updates_are_timed(monkeypatch):
     monkeypatch.setattr(timing, "LIMIT", math.inf)
 
 
+@pytest.fixture(autouse=True)
+def _memory_is_measured_where_it_is_tested(request, monkeypatch):
+    """Measuring takes two seconds of each description; tests that read the memory ask for `measured`."""
+    if "measured" not in request.fixturenames:
+        nothing = dict.fromkeys(memory.KINDS, 0)
+        monkeypatch.setattr(memory.Update, "memory", lambda self, n: (nothing, set()))
+
+
+@pytest.fixture
+def measured():
+    """The memory of an update is measured, as for a person."""
+
+
 def invoke(*arguments):
     return CliRunner().invoke(verb(), ["describe", *map(str, arguments)])
 
@@ -100,7 +113,7 @@ def test_a_presets_ledger_ends_with_its_total():
 
 
 @pytest.mark.parametrize("what", ["transformer-base", "rnnsearch", "seq2seq"])
-def test_json_conforms_to_its_schema(what):
+def test_json_conforms_to_its_schema(what, measured):
     value = answer(what, "vocab_size=101")
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
     assert value["name"] == what
@@ -127,7 +140,7 @@ def test_lengths_and_batch_are_taken():
     assert answer("transformer-tiny", "--batch", 97)["tokens"] == 97
 
 
-def test_a_recipe_by_its_path(tmp_path):
+def test_a_recipe_by_its_path(tmp_path, measured):
     value = answer(recipe(tmp_path))
     assert value["total"] == SMALL + 211 * 128
     assert value["tokens"] == 1010 // 5
@@ -199,7 +212,7 @@ def test_classes_that_cannot_be_are_refused(arguments, message):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(shipped_recipes(), OF_EACH_TASK))
-def test_every_shipped_recipe_can_be_described(name):
+def test_every_shipped_recipe_can_be_described(name, measured):
     assert answer(name)["total"] > 0
 
 
@@ -248,7 +261,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_fewest_micro_batches_that_fit_are_found(tmp_path):
+def test_the_fewest_micro_batches_that_fit_are_found(tmp_path, measured):
     own = recipe(tmp_path)  # 5 micro-batches
     resident = {n: answer(own, f"training.accumulate={n}")["resident"] for n in (5, 10, 20)}
     assert resident[5] > resident[10] > resident[20]
@@ -268,7 +281,7 @@ def test_the_fewest_micro_batches_that_fit_are_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_micro_batches_are_named_where_the_machine_is_too_small(tmp_path, monkeypatch):
+def test_micro_batches_are_named_where_the_machine_is_too_small(tmp_path, monkeypatch, measured):
     own = recipe(tmp_path)
     resident = answer(own)["resident"]
     for there, accumulate in ((resident, None), (None, None), (resident - 1, 10)):
@@ -402,7 +415,7 @@ def test_a_model_without_a_recipe_cannot_be_timed():
     assert "a recipe or a run" in str(outcome.exception)
 
 
-def test_a_terminal_gets_the_same_numbers_as_a_table(capsys):
+def test_a_terminal_gets_the_same_numbers_as_a_table(capsys, measured):
     from heedful.model_summary.summary import describe as counted
 
     ledger = counted("transformer-tiny")

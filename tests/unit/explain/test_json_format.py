@@ -42,15 +42,15 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
     seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views)
     plain = through_json(published, seen)
     assert "".join(json_pieces(seen)) == json_text(jsonable(seen))
-    assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
+    assert (plain["version"], plain["run"], plain["task"]) == (2, seen.run, seen.task)
     assert plain["answer"] == json.loads(json.dumps(seen.answer))
     assert plain["more"] == json.loads(json.dumps(seen.views))
     assert len(plain["maps"]) == len(seen.maps)
     for own, each in zip(plain["maps"], seen.maps, strict=True):
         np.testing.assert_allclose(own["weights"], each.weights, atol=5.01e-7, rtol=0)
-        assert (own["kind"], own["layer"], own["tap"]) == (each.kind, each.layer + 1, each.tap)
+        assert (own["kind"], own["layer"], own["tap"]) == (each.kind, each.layer, each.tap)
         assert (own["queries"], own["keys"]) == (each.queries, each.keys)
-        assert own["heads"] == [head + 1 for head in each.heads]
+        assert own["heads"] == [*each.heads]
     for own, (name, side) in zip(plain["sides"], seen.axes.items(), strict=True):
         assert (own["name"], own["tokens"], own["words"]) == (name, [*side.tokens], [*side.words])
         assert ("written" in own) == (name in seen.log_probs)

@@ -269,7 +269,7 @@ def test_labels_that_training_has_not_seen_count_as_wrong(run, tmp_path, publish
     assert f"'bitter' (2, first at {path}:8)" in note
     assert f"'sweeet' (1, first at {path}:9) (did you mean 'sweet'?)" in note
     assert [r["correct"] for r in found.rows()] == right
-    published("evaluation", {"version": 1, "run": "r", "splits": [found.to_dict()]})
+    published("evaluation", {"version": 2, "run": "r", "splits": [found.to_dict()]})
 
 
 @pytest.mark.parametrize(

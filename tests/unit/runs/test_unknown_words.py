@@ -95,7 +95,7 @@ def test_of_a_data_set(case, tmp_path, published):
     elif task == "tagging":
         wanted = {UNKNOWN.format("")}
     assert notes == wanted
-    published("evaluation", {"version": 1, "run": "run", "splits": [evaluation.to_dict()]})
+    published("evaluation", {"version": 2, "run": "run", "splits": [evaluation.to_dict()]})
 
 
 @pytest.mark.parametrize("task", ["translation", "summarisation"])

@@ -17,8 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import PositiveInt
-
 from heedful.artifacts.run_folder import RunFolder, write_card
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment.error_rates import HeadErrorRate, most_accurate
@@ -29,19 +27,19 @@ from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import TARGET
 
 FILE = "alignment.json"
-VERSION = 2
+VERSION = 3
 REMEDY = f"{RESTORE}, or delete it and evaluate the run on gold alignments again"
 MIN_PAIRS = 20
 """Minimum number of pairs with gold links to prefer another head to the supervised one."""
 
 
 class BestHeadRecord(StampedRecord):
-    """Content of ``alignment.json``, with layers and heads from 1; ``head`` is null for a mean of heads."""
+    """Content of ``alignment.json``, with layers and heads from 0; ``head`` is null for a mean of heads."""
 
     sha256: Digest
-    version: Literal[2]
-    layer: PositiveInt
-    head: PositiveInt | None
+    version: Literal[3]
+    layer: Count
+    head: Count | None
     step: DecoderStep
     rate: float | None
     pairs: Count
@@ -156,10 +154,9 @@ def _stored_head(run: LoadedRun, supervised: HeadChoice | None) -> tuple[HeadCho
     if record.weights != _weights_hash(run.folder):
         return None
     n_heads = _n_heads_by_layer(run)
-    if record.layer > len(n_heads) or (record.head or 1) > n_heads[record.layer - 1]:
-        raise DamagedError(f"{path}: damaged: the model has no head {record.layer}.{record.head}; {REMEDY}")
-    head = None if record.head is None else record.head - 1
-    choice = HeadChoice(record.layer - 1, head, record.step)
+    choice = HeadChoice(record.layer, record.head, record.step)
+    if record.layer >= len(n_heads) or (record.head or 0) >= n_heads[record.layer]:
+        raise DamagedError(f"{path}: damaged: the model has no {choice}; {REMEDY}")
     return None if supervised not in (None, choice) and record.pairs < MIN_PAIRS else (choice, record.pairs)
 
 

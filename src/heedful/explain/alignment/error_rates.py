@@ -29,7 +29,7 @@ from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import rows_of
-from heedful.tasks import evaluation
+from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.generation.sequence_formats import (
     ENCODER_DECODER,
     ConcatenatedFormat,
@@ -67,7 +67,7 @@ class HeadErrorRate:
         return (self.development or self.score).value
 
     def to_dict(self) -> JsonObject:
-        """Return the JSON form, with layers and heads from 1; ``head`` is null for a mean of heads."""
+        """Return the JSON form, with layers and heads from 0; ``head`` is null for a mean of heads."""
         return {
             **self.choice.to_dict(),
             "development": None if self.development is None else _none_if_nan(self.development.value),
@@ -77,7 +77,7 @@ class HeadErrorRate:
 
 
 @dataclass(frozen=True)
-class Evaluation(evaluation.Evaluation):
+class AlignmentEvaluation(Evaluation):
     """The error rate of the selected head, with those of all others.
 
     Args:
@@ -125,7 +125,7 @@ def evaluate_alignments(
     by: Direction = "target",
     steps: Sequence[DecoderStep] = STEPS,
     limit: int | None = None,
-) -> Evaluation:
+) -> AlignmentEvaluation:
     """Evaluate the attention of a run, with teacher forcing, on gold alignments.
 
     Args:
@@ -171,7 +171,9 @@ def evaluate_alignments(
         score = _head_score(guided, by, "guided")
         scores.append(replace(score, name=f"{score.name} of the guided head"))
     judged = sum(bool(alignment.possible) for alignment in alignments[: development or n_pairs])
-    return Evaluation(split, scores, table, reported, development, judged, links_by_head[reported.choice])
+    return AlignmentEvaluation(
+        split, scores, table, reported, development, judged, links_by_head[reported.choice]
+    )
 
 
 def _read_gold(

@@ -73,9 +73,8 @@ class HeadChoice:
         return cls(int(layer) - 1, int(head) - 1 if dot else None, step)
 
     def to_dict(self) -> JsonObject:
-        """Return the JSON form, counted from 1; ``head`` is null for a mean of heads."""
-        head = None if self.head is None else self.head + 1
-        return {"layer": self.layer + 1, "head": head, "step": self.step}
+        """Return the JSON form, counted from 0; ``head`` is null for a mean of heads."""
+        return {"layer": self.layer, "head": self.head, "step": self.step}
 
     def __str__(self) -> str:
         """Return the name, counted from 1: ``layer 3, head 1``."""

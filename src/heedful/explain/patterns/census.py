@@ -184,10 +184,10 @@ class Census:
         return tuple(rows)
 
     def to_dict(self) -> JsonObject:
-        """Return the JSON form described by ``docs/schemas/census.schema.json``; layers and heads from 1."""
+        """Return the JSON form described by ``docs/schemas/census.schema.json``; layers and heads from 0."""
         recurrent = recurrence(self)
         return {
-            "version": 1,
+            "version": 2,
             "task": self.task,
             "run": self.run,
             "inputs": self.inputs,
@@ -195,10 +195,7 @@ class Census:
             "table": [asdict(share) for share in self.table()],
             "recurrence": None if recurrent is None else asdict(recurrent),
             # Through JSON, because asdict keeps tuples.
-            "heads": [
-                {**json.loads(json.dumps(asdict(head))), "layer": head.layer + 1, "head": head.head + 1}
-                for head in self.heads
-            ],
+            "heads": [json.loads(json.dumps(asdict(head))) for head in self.heads],
         }
 
 

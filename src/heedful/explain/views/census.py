@@ -63,7 +63,7 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
         evidence = "; ".join([*_examples(head), *others])
         if head["confidence"] is None:
             evidence = "no tokens to score"
-        prefix = f"{head['kind']:<6} {head['layer']:>5} {head['head']:>4}"
+        prefix = f"{head['kind']:<6} {head['layer'] + 1:>5} {head['head'] + 1:>4}"
         output.append(f"  {prefix}  {_class_name(head):<14} {_mass_text(head):>5} {score:>6}  {evidence}")
     return output
 
@@ -83,7 +83,7 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject
     ]
     heads = [
         [
-            {"text": f"{head['layer']}.{head['head']}", "tap": head["tap"], "head": head["head"] - 1},
+            {"text": f"{head['layer'] + 1}.{head['head'] + 1}", "tap": head["tap"], "head": head["head"]},
             head["kind"],
             _class_name(head),
             _mass_text(head) or None,
@@ -126,16 +126,16 @@ def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     stacks: dict[str, list[JsonMapping]] = {}
     for head in values["heads"]:
         stacks.setdefault(head["kind"], []).append(head)
-    n_layers = [max(head["layer"] for head in heads) for heads in stacks.values()]
-    n_columns = max(head["head"] for head in values["heads"])
+    n_layers = [max(head["layer"] + 1 for head in heads) for heads in stacks.values()]
+    n_columns = max(head["head"] + 1 for head in values["heads"])
     fig = new_figure(max(n_columns * 0.34, 2.0) + 2.6, sum(n_layers) * 0.34 + 0.9 * len(stacks))
     panels = fig.subplots(len(stacks), 1, squeeze=False, height_ratios=n_layers)[:, 0]
     for axes, (kind, heads), n_rows in zip(panels, stacks.items(), n_layers, strict=True):
         colours = np.ones((n_rows, n_columns, 4))
         for head in heads:
-            row, column, head_class = head["layer"] - 1, head["head"] - 1, CLASSES[head["pattern"]]
+            row, column, head_class = head["layer"], head["head"], CLASSES[head["pattern"]]
             colours[row, column] = to_rgba(head_class.colour)
-            ink = text_colour(colours[row, column])
+            ink = text_colour(colours[row, column].tolist())
             axes.text(column, row, head_class.sign, ha="center", va="center", color=ink)
         axes.imshow(colours, interpolation="nearest", aspect="equal")
         rows, columns = ((range(n), map(str, range(1, n + 1))) for n in (n_rows, n_columns))

@@ -34,7 +34,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     """Return the attention of the class token, mean over the selected heads.
 
     Returns:
-        ``side`` (name of the axis), and ``layers``: each with ``layer`` from 1 and ``weights``,
+        ``side`` (name of the axis), and ``layers``: each with ``layer`` from 0 and ``weights``,
         ``[rows][columns]`` of patches; their sum is 1 minus the weight of the class token on itself.
 
     Raises:
@@ -44,7 +44,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
         raise RequestError("view class-token needs attention; select some, or remove the selection")
     axis = explanations[0].axes[INPUT]
     rows = {each.layer: each.weights.mean(axis=0, dtype=np.float64)[0] for each in explanations[0].maps}
-    layers = [{"layer": layer + 1, "weights": rounded_all(on_grid(row, axis))} for layer, row in rows.items()]
+    layers = [{"layer": layer, "weights": rounded_all(on_grid(row, axis))} for layer, row in rows.items()]
     return {"side": INPUT, "layers": layers}
 
 
@@ -76,4 +76,4 @@ def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
 
 def _layers(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
     for layer in values["layers"]:
-        yield f"layer {layer['layer']}", np.asarray(layer["weights"], dtype=float)
+        yield f"layer {layer['layer'] + 1}", np.asarray(layer["weights"], dtype=float)

@@ -35,7 +35,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     Returns:
         ``inputs``, and ``stacks``: for each its ``side`` (name of the axis), ``kind``, ``unit``, the distance
         of uniform attention over all visible tokens as ``even``, and ``layers``, each with ``layer`` and
-        ``heads`` from 1, ``tap`` and ``distances``; None for a head without attention to patches.
+        ``heads`` from 0, ``tap`` and ``distances``; None for a head without attention to patches.
 
     Raises:
         RequestError: no self-attention was selected.
@@ -56,9 +56,9 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     stacks: dict[tuple[str, str], JsonObject] = {}
     for attention_map in _self_attention_maps(explanations[0]):
         layer = {
-            "layer": attention_map.layer + 1,
+            "layer": attention_map.layer,
             "tap": attention_map.tap,
-            "heads": [head + 1 for head in attention_map.heads],
+            "heads": [*attention_map.heads],
             "distances": _mean_over_inputs(distances[attention_map.tap]),
         }
         stack: JsonObject = {
@@ -188,7 +188,7 @@ def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
     stacks = values["stacks"]
     fig = new_figure(5.2 * len(stacks), 3.6)
     for axes, stack in zip(fig.subplots(1, len(stacks), squeeze=False)[0], stacks, strict=True):
-        layers = [layer["layer"] for layer in stack["layers"]]
+        layers = [layer["layer"] + 1 for layer in stack["layers"]]
         distances = np.asarray([layer["distances"] for layer in stack["layers"]], dtype=float)
         depth = np.broadcast_to(np.asarray(layers)[:, None], distances.shape)
         axes.scatter(

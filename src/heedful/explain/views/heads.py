@@ -41,7 +41,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
 
     Returns:
         ``stacks``: for each its ``kind`` and the axes ``queries`` and ``keys``, and ``layers``, each with
-        ``layer`` and ``heads`` from 1, ``tap`` and ``sharpness``.
+        ``layer`` and ``heads`` from 0, ``tap`` and ``sharpness``.
 
     Raises:
         RequestError: no attention was selected.
@@ -57,9 +57,9 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
                 "keys": keys,
                 "layers": [
                     {
-                        "layer": attention_map.layer + 1,
+                        "layer": attention_map.layer,
                         "tap": attention_map.tap,
-                        "heads": [head + 1 for head in attention_map.heads],
+                        "heads": [*attention_map.heads],
                         "sharpness": rounded_all(
                             attention_map.weights.max(axis=2).mean(axis=1, dtype=np.float64)
                         ),

@@ -102,7 +102,7 @@ def headline(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-# Numbers of heads: layers of a stack with ``layer`` and ``heads`` from 1, ``tap``, and a number per head
+# Numbers of heads: layers of a stack with ``layer`` and ``heads`` from 0, ``tap``, and a number per head
 
 
 def two_places(value: float | None) -> str:
@@ -117,7 +117,7 @@ def head_lines(layers: Sequence[JsonMapping], key: str, width: int) -> Iterator[
         defined = [value for value in layer[key] if value is not None]
         mean = sum(defined) / len(defined) if defined else None
         heads = " ".join(f"{two_places(value):>{width}}" for value in layer[key])
-        yield f"  {layer['layer']:>5} {two_places(mean):>{width + 1}}  {heads}"
+        yield f"  {layer['layer'] + 1:>5} {two_places(mean):>{width + 1}}  {heads}"
 
 
 def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: float) -> JsonObject:
@@ -126,15 +126,15 @@ def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: flo
     rows = []
     for layer in layers:
         values = dict(zip(layer["heads"], layer[key], strict=True))
-        cells: list[object] = [layer["layer"]]
+        cells: list[object] = [layer["layer"] + 1]
         for head in columns:
             value = values.get(head)
-            link = {"tap": layer["tap"], "head": head - 1}
+            link = {"tap": layer["tap"], "head": head}
             cells.append(
                 None
                 if value is None
                 else {"text": two_places(value), "share": min(value / largest, 1.0), **link}
             )
         rows.append(cells)
-    names = ["layer", *(f"head {number}" for number in columns)]
+    names = ["layer", *(f"head {head + 1}" for head in columns)]
     return {"title": title, "kind": "table", "columns": names, "rows": rows}

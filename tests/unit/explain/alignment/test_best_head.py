@@ -65,7 +65,7 @@ def test_what_was_kept_is_shown_and_told(own, published):
     assert shown.title == "cross-attention: layer 1, head 3 (best known alignment)"
     plain = jsonable(seen)
     published("explanation", plain)
-    assert plain["best"] == {"tap": cross.tap, "head": 3, "step": "output"}
+    assert plain["best"] == {"tap": cross.tap, "head": 2, "step": "output"}
     assert page_data(seen)["best"] == {"tap": cross.tap, "head": 2}
 
 
@@ -95,7 +95,7 @@ def test_what_describes_no_head_of_the_model_is_damage(own):
     for change in (
         {"step": "sideways"},
         {"layer": 2},
-        {"layer": 0},
+        {"layer": -1},
         {"head": 99},
         {"pairs": -1},
         {"version": 1},

@@ -12,7 +12,7 @@ from heedful.config import merged
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
 from heedful.explain.alignment.error_rates import (
-    Evaluation,
+    AlignmentEvaluation,
     attention_between_words,
     evaluate_alignments,
     links_of,
@@ -55,15 +55,15 @@ def test_rates_of_two_heads_on_both_parts():
     assert most_accurate([a, b]) is a
     assert a.score.details == {"precision": 0.5, "recall": 0.5}
     assert a.to_dict() == {
-        "layer": 1,
-        "head": 1,
+        "layer": 0,
+        "head": 0,
         "step": "output",
         "development": 0.0,
         "value": 0.5,
         "precision": 0.5,
         "recall": 0.5,
     }
-    assert (b.to_dict()["layer"], b.to_dict()["head"]) == (2, None)
+    assert (b.to_dict()["layer"], b.to_dict()["head"]) == (1, None)
     # Without a development part, the best on all is chosen: A has 3 of 4 links right, B 2 of 3.
     a, b = rate_heads(found, gold)
     assert a.development is None
@@ -101,7 +101,7 @@ def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stan
     assert [each.to_dict()["value"] for each in table] == [None, None, 0.0]
     chosen = most_accurate(table)
     assert chosen.choice == B
-    _, *lines = Evaluation("test", [chosen.score], table, chosen, 1, 1, found[B]).lines()
+    _, *lines = AlignmentEvaluation("test", [chosen.score], table, chosen, 1, 1, found[B]).lines()
     assert [line.split() for line in lines] == [
         ["1", "1", "output", "-", "-", "-", "-"],
         ["2", "mean", "output", "0.0000", "-", "-", "-", "*"],
@@ -217,10 +217,7 @@ def test_the_head_whose_links_are_the_gold_is_chosen_and_has_no_error(run, files
         (score,) = found.scores
         assert score.value == 0.0
         assert score.details["precision"] == score.details["recall"] == 1.0
-        assert (score.details["layer"], score.details["head"]) == (
-            choice.layer + 1,
-            None if choice.head is None else choice.head + 1,
-        )
+        assert (score.details["layer"], score.details["head"]) == (choice.layer, choice.head)
         how = "first-3" if development else "these-pairs"
         assert score.signature == f"possible:no|links:{by}|step:output|head:{how}"
         assert score.counts["sentences"] == len(SOURCES) - development

@@ -277,9 +277,9 @@ def seeing_further() -> Explanation:
     ]
     layers = [
         {
-            "layer": n + 1,
+            "layer": n,
             "tap": f"encoder.{n}.weights",
-            "heads": [1, 2, 3, 4],
+            "heads": [0, 1, 2, 3],
             "distances": [1.5 * n, None, 2, 0.25],
         }
         for n in range(2)
@@ -298,7 +298,7 @@ def seen_image() -> Explanation:
     plain, n = image(), GRID[0] * GRID[1]
     draw = np.random.default_rng(5)
     means = [each.weights.astype(float).mean(axis=0) for each in plain.maps]
-    layers = [{"layer": i + 1, "weights": w[0, 1:].reshape(GRID).tolist()} for i, w in enumerate(means)]
+    layers = [{"layer": i, "weights": w[0, 1:].reshape(GRID).tolist()} for i, w in enumerate(means)]
     more = {
         "class-token": {"side": "input", "layers": layers},
         "positions": {"sides": [{"name": "input", "similarity": draw.uniform(-1, 1, (n, n)).tolist()}]},

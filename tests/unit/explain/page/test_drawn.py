@@ -437,18 +437,18 @@ def test_a_row_of_the_census_opens_its_head(browser, opened):
     explanation = opened(seeing_further())
     heads = explanation.views["census"]["heads"]
     buttons = texts(browser, ".opens")
-    assert buttons[: len(heads)] == [f"{head['layer']}.{head['head']}" for head in heads]
+    assert buttons[: len(heads)] == [f"{head['layer'] + 1}.{head['head'] + 1}" for head in heads]
     for n in (1, 6, 11):
         click(browser, ".opens", n)
-        assert text(browser, "#head-title") == f"Layer {heads[n]['layer']}, head {heads[n]['head']}"
+        assert text(browser, "#head-title") == f"Layer {heads[n]['layer'] + 1}, head {heads[n]['head'] + 1}"
         (number,) = (i for i, each in enumerate(explanation.maps) if each.tap == heads[n]["tap"])
-        weights = explanation.maps[number].head(heads[n]["head"] - 1)
+        weights = explanation.maps[number].head(heads[n]["head"])
         same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
     browser.execute("document.querySelectorAll('.opens')[1].focus()")
     browser.press("Tab")
     assert browser.execute(OUTLINED)
     browser.press("Enter")
-    assert text(browser, "#head-title") == f"Layer {heads[2]['layer']}, head {heads[2]['head']}"
+    assert text(browser, "#head-title") == f"Layer {heads[2]['layer'] + 1}, head {heads[2]['head'] + 1}"
     assert focused(browser) == "one-head"
 
 

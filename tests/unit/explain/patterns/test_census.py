@@ -673,7 +673,7 @@ def test_json_holds_all_of_it_and_keeps_to_the_schema(kind):
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
     for head, own in zip(found.heads, value["heads"], strict=True):
         assert (own["pattern"], own["score"], own["others"]) == (head.pattern, head.score, list(head.others))
-        assert (own["layer"], own["head"]) == (head.layer + 1, head.head + 1)
+        assert (own["layer"], own["head"]) == (head.layer, head.head)
         assert own["matches"] == {name: asdict(match) for name, match in head.matches.items()}
         for example, plain in zip(head.evidence, own["evidence"], strict=True):
             assert plain == {**asdict(example), "tokens": list(example.tokens)}

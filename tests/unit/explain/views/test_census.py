@@ -40,9 +40,9 @@ def test_known_heads_get_their_classes(seen):
     heads = seen.views["census"]["heads"]
     found = [(head["layer"], head["head"], head["pattern"], head["tap"]) for head in heads]
     assert found == [
-        (3, 1, "previous token", "stack.2.weights"),
-        (3, 2, "first token", "stack.2.weights"),
-        (3, 4, "broad", "stack.2.weights"),
+        (2, 0, "previous token", "stack.2.weights"),
+        (2, 1, "first token", "stack.2.weights"),
+        (2, 3, "broad", "stack.2.weights"),
     ]
     assert seen.views["census"]["inputs"] == 3
 
@@ -106,7 +106,7 @@ def test_of_the_heads_that_were_asked_for(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=Selection(layers=[1], heads=[0, 2]), views=["census"])
     found = seen.views["census"]["heads"]
-    assert [(head["kind"], head["layer"], head["head"]) for head in found] == [("self", 2, 1), ("self", 2, 3)]
+    assert [(head["kind"], head["layer"], head["head"]) for head in found] == [("self", 1, 0), ("self", 1, 2)]
 
 
 def test_slots_of_a_compressed_memory_are_left_out(explained):

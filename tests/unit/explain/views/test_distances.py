@@ -38,7 +38,7 @@ def test_in_tokens_over_all_queries_of_all_inputs(explained, name):
     assert (stack["side"], stack["unit"]) == ("input", "tokens")
     alone = [explain_input(run, text) for text in TEXTS]
     for n, layer in enumerate(stack["layers"]):
-        assert (layer["layer"], layer["tap"], layer["heads"]) == (n + 1, alone[0].maps[n].tap, [1, 2, 3])
+        assert (layer["layer"], layer["tap"], layer["heads"]) == (n, alone[0].maps[n].tap, [0, 1, 2])
         for head in range(3):
             wanted = np.mean([far for seen in alone for far in tokens_between(seen.maps[n].weights[head])])
             assert layer["distances"][head] == pytest.approx(wanted, abs=1e-5)
@@ -83,7 +83,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     assert one.get_title() == "self-attention of the source"
     assert other.get_title() == "causal self-attention of the prefix"
     points = np.asarray(one.collections[0].get_offsets())
-    wanted = [(layer["layer"], value) for layer in stacks[0]["layers"] for value in layer["distances"]]
+    wanted = [(layer["layer"] + 1, value) for layer in stacks[0]["layers"] for value in layer["distances"]]
     np.testing.assert_allclose(points, wanted)
 
 
@@ -95,7 +95,7 @@ def test_the_image_has_layers_at_their_own_numbers(explained, name, layers, numb
     axes = figure_of(seen).axes[0]
     assert axes.get_xticks().tolist() == numbers
     (stack,) = seen.views["distances"]["stacks"]
-    wanted = [(layer["layer"], value) for layer in stack["layers"] for value in layer["distances"]]
+    wanted = [(layer["layer"] + 1, value) for layer in stack["layers"] for value in layer["distances"]]
     np.testing.assert_allclose(np.asarray(axes.collections[0].get_offsets()), wanted)
 
 

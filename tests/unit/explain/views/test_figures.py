@@ -83,7 +83,7 @@ def all_classes():
 
 def stack(distances, even=None, unit="pixels", kind="self", numbers=None):
     layers = [
-        {"layer": number, "distances": own}
+        {"layer": number - 1, "distances": own}
         for number, own in zip(numbers or range(1, 99), distances.tolist(), strict=False)
     ]
     return {"side": "input", "kind": kind, "unit": unit, "even": even, "layers": layers}

@@ -26,8 +26,8 @@ def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     whole = [each for each in seen.maps if not each.is_part]
     assert len(told) == len(whole)
     for each in whole:
-        layer = told[each.kind, each.queries, each.keys, each.layer + 1, each.tap]
-        assert layer["heads"] == [head + 1 for head in each.heads]
+        layer = told[each.kind, each.queries, each.keys, each.layer, each.tap]
+        assert layer["heads"] == [*each.heads]
         wanted = [sum(max(row) for row in head.tolist()) / len(head) for head in each.weights]
         np.testing.assert_allclose(layer["sharpness"], wanted, atol=1e-6)
 
@@ -85,7 +85,11 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
     assert lines[0] == "sharpness of each head (1: one key per query): self-attention of the input"
     for line, layer in zip(lines[2:], values["stacks"][0]["layers"], strict=True):
         sharp = layer["sharpness"]
-        assert line.split() == [f"{layer['layer']}", f"{np.mean(sharp):.2f}", *(f"{v:.2f}" for v in sharp)]
+        assert line.split() == [
+            f"{layer['layer'] + 1}",
+            f"{np.mean(sharp):.2f}",
+            *(f"{v:.2f}" for v in sharp),
+        ]
     (table,) = view_module("heads").drawings(seen, values)
     assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
     for row, layer in zip(table["rows"], values["stacks"][0]["layers"], strict=True):

@@ -31,7 +31,7 @@ def cosines(table):
 def test_every_layer_has_what_the_class_token_looks_at(explained):
     seen = explain_input(*explained("images"), views=["class-token"])
     values = seen.views["class-token"]
-    assert [layer["layer"] for layer in values["layers"]] == [1, 2]
+    assert [layer["layer"] for layer in values["layers"]] == [0, 1]
     for layer, each in zip(values["layers"], seen.maps, strict=True):
         wanted = each.weights.astype(float).mean(axis=0)[0, 1:].reshape(2, 2)
         np.testing.assert_allclose(layer["weights"], wanted, atol=5.1e-7)
