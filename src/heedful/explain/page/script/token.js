@@ -32,7 +32,7 @@ function drawFan(weights, labels, label, map, m) {
     element("th", { scope: "col" }, element("button", { type: "button", "aria-pressed": v === state.view, "aria-label": headName(view), onclick: () => reopen(v) }, view.head === null ? "mean" : `${view.head + 1}`)),
   );
   const isPart = labels.length > places.length;
-  const note = !isPart ? "" : labels.length > LIST ? `the ${places.length} largest of ${labels.length} weights` : `${labels.length - places.length} with weight 0 in every head are omitted`;
+  const note = !isPart ? "" : labels.length > LIST ? `the ${places.length} largest of ${labels.length} weights` : `${labels.length - places.length} with weight 0 in every head ${labels.length - places.length === 1 ? "is" : "are"} omitted`;
   const caption = element("caption", { class: "hint" }, `${note}${note ? "; " : ""}full bar: ${state.scale === "one" ? "1" : number(longest)}`);
   const top = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "token")), element("th", { scope: "col" }, element("span", { class: "unseen" }, "weight in this head")), ...tops);
   const table = element("table", { class: "bars" }, caption, element("thead", {}, top), element("tbody", {}, ...rows));
