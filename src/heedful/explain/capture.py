@@ -10,7 +10,6 @@ model.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -33,7 +32,7 @@ from heedful.limits import too_large
 from heedful.nn.taps import capture
 from heedful.runs.arguments import check_size, inputs_of
 from heedful.runs.loading import LoadedRun
-from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets
+from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis, ModelInput, PredictionTargets, texts_in
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.scripts import NO_WORD
 from heedful.typing import JsonObject
@@ -133,17 +132,22 @@ def prepare_input(run: LoadedRun, input: TaskInput, options: AnswerOptions = BES
             exist.
     """
     columns = run.task.columns
+    if columns.input_lists:
+        inputs_of(columns, [input])
+    elif not columns.images:
+        texts_in(input, columns, run.recipe.task.kind)
     check_size(input, columns, "the input")
     if problem := too_large(options.target, columns.longest_text):
         raise RequestError(f"target: {problem}")
-    predict = partial(_predict_answer, run, input, options)
-    prepared = run.task.model_input(run.model, input, options, predict)
+    if options.target is not None and run.task.info.writes:
+        answer = Prediction(options.target, note=GIVEN)
+    else:
+        answer = _predicted_answer(run, input, options)
+    prepared = run.task.model_input(run.model, input, options, answer)
     return replace(prepared, batch=prepared.batch.to(next(run.model.parameters()).device))
 
 
-def _predict_answer(
-    run: LoadedRun, input: TaskInput, options: AnswerOptions, *, max_new_tokens: int | None = None
-) -> Prediction:
+def _predicted_answer(run: LoadedRun, input: TaskInput, options: AnswerOptions) -> Prediction:
     """Return the answer predicted as by `heedful.Run.predict`.
 
     Raises:
@@ -165,8 +169,11 @@ def _predict_answer(
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     n_best = rank + 1 if rank and has_several else None
-    predictor = run.predictor(decoding=options.decoding, n_best=n_best, max_new_tokens=max_new_tokens)
-    (best,) = predictor.predict(inputs_of(run.task.columns, [input]))
+    limits = run.task.answer_limits(input)
+    predictor = run.predictor(
+        decoding=options.decoding, n_best=n_best, max_new_tokens=limits.get("max_new_tokens")
+    )
+    (best,) = predictor.predict([input])
     if best.error:
         raise DataError(best.error)
     answers = [best, *best.alternatives]

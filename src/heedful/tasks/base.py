@@ -365,7 +365,7 @@ class Task(ABC):
 
     @abstractmethod
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare an input and its answer for explanations; see `heedful.tasks.model_input`.
 
@@ -373,11 +373,20 @@ class Task(ABC):
             model: a trained model.
             task_input: the input, as `predict` takes it.
             options: which answer.
-            predict: returns the predicted answer to the input, given keywords of `Run.predict`.
+            answer: to the input; predicted with `answer_limits`, or, if ``options`` give a target to a task
+                that generates, the target.
 
         Raises:
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
+
+    def answer_limits(self, task_input: TaskInput) -> dict[str, int]:
+        """Return keywords of `heedful.Run.predict` so that `model_input` can read input and answer at once.
+
+        Raises:
+            RequestError: if the input leaves no room for an answer.
+        """
+        return {}
 
     @property
     def embedded_columns(self) -> Columns:

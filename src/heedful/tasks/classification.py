@@ -4,7 +4,7 @@ row -> token ids, number of the label -> `Batch` -> model -> loss
 text -> token ids -> hidden states -> class -> label
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -181,11 +181,10 @@ class Classification(WholeTextTask):
         ]
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
         batch, axes = self.text_input(task_input)
-        answer = predict()
         label = answer.text if options.target is None else options.target
         targets = PredictionTargets.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, axes, answer, targets)

@@ -4,7 +4,7 @@ row -> pixels, number of the label -> `Batch.of_images` -> model -> loss
 path -> pixels -> hidden states -> class -> label
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -199,12 +199,11 @@ class ImageClassification(ImageTask):
             yield label_prediction(row, self.processor.labels, options.n_best or 1)
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare an image; its tokens are the patches of the model."""
         config = self.recipe.model
         pixels = self.processor.reader.pixels(LazyImage.of(task_input))
-        answer = predict()
         batch = Batch.of_images(self.to_images([pixels]), [0])
         before = config.n_tokens - int(np.prod(config.grid))
         label = answer.text if options.target is None else options.target

@@ -6,7 +6,7 @@ text -> token ids -> hidden states -> probability of each label -> labels
     loss = - sum_i 1/C sum_c [y_ic log p_ic + (1 - y_ic) log(1 - p_ic)],     p_i = sigmoid(W pooled_i + w_0)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, ClassVar, Literal
@@ -250,11 +250,11 @@ class MultilabelClassification(Classification):
         return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a text or pair of texts; each predicted label, or the target, is a question."""
         batch, axes = self.text_input(task_input)
-        answer, labels = predict(), self.processor.labels
+        labels = self.processor.labels
         assert isinstance(answer, LabelSet)
         explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
         if options.target is not None:

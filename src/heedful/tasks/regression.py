@@ -17,7 +17,7 @@ of a float64.
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -248,19 +248,17 @@ class Regression(WholeTextTask):
         ]
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a text or pair of texts; the prediction is a number, which has no probability."""
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
         batch, axes = self.text_input(task_input)
-        prediction, restored, layout = predict(), self.processor.scale.restored, batch.inputs.layout
+        restored, layout = self.processor.scale.restored, batch.inputs.layout
 
         def predicted_number(hidden: Tensor) -> Tensor:
             return restored(values(hidden, model.heads, layout.to(hidden.device)))
 
-        return ModelInput(
-            batch, axes, prediction, PredictionTargets.of_number(predicted_number, prediction.text)
-        )
+        return ModelInput(batch, axes, answer, PredictionTargets.of_number(predicted_number, answer.text))
 
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None

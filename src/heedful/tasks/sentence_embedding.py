@@ -10,7 +10,7 @@ unsupervised). Its negatives are the other positives of the micro-batch, and the
 ``negative`` (hard negatives), if there is one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -379,7 +379,7 @@ class SentenceEmbedding(TextTask):
         return predictions
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare the first text of a pair; the answer is its similarity to the second."""
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
@@ -387,7 +387,7 @@ class SentenceEmbedding(TextTask):
         tokenizer, longest, template = self.processor.text, self.recipe.model.longest, self.recipe.template
         ids = tokenizer.encode(text)
         refuse_empty(ids)
-        batch, prediction = template([truncate([ids], longest, template)]), predict()
+        batch = template([truncate([ids], longest, template)])
         layout = batch.inputs.layout
         (other,) = embed(model, self.embedding_inputs([pair]))
 
@@ -396,9 +396,9 @@ class SentenceEmbedding(TextTask):
             fixed = torch.as_tensor(other.vector, device=hidden.device)
             return vector @ nn.functional.normalize(fixed, dim=0)
 
-        targets = PredictionTargets.of_number(similarity, prediction.text)
+        targets = PredictionTargets.of_number(similarity, answer.text)
         axes = {INPUT: text_axis(tokenizer, ids_in(batch), [text])}
-        return ModelInput(batch, axes, prediction, targets)
+        return ModelInput(batch, axes, answer, targets)
 
     def source_from(self, files: Sequence[Path]) -> UserTable:
         """Return a table of pairs, with the column ``similarity`` if the file has it.

@@ -1,7 +1,7 @@
 """Tasks that generate one text for one source: batches, validation, references, likelihood."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import ClassVar
@@ -296,15 +296,14 @@ class Seq2SeqTask(Task, TextScoring):
         tokenizer: Tokenizer,
         n_source: int,
         options: AnswerOptions,
-        predict: Callable[..., Prediction],
+        answer: Prediction,
     ) -> tuple[Prediction, list[int]]:
-        """Return the answer, predicted or given, and its ids.
+        """Return the answer, the predicted one or the target, and its ids.
 
         Raises:
             RequestError: if the target is too long for the model.
         """
         if options.target is None:
-            answer = predict()
             return answer, list(answer.ids)
         ids = tokenizer.encode(options.target)
         limit = self.recipe.sequence_format.max_target_length(n_source)

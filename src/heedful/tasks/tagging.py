@@ -7,7 +7,7 @@ words -> ids -> stretches -> hidden states of first tokens -> tags
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import ClassVar, Literal, NamedTuple
@@ -443,7 +443,7 @@ class Tagging(TextTask):
         )
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a list of words, or a line of words separated by spaces."""
         options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")
@@ -457,7 +457,6 @@ class Tagging(TextTask):
                 f"the input must fit into one part of {longest} tokens, got {len(bounds)} parts; shorten it, "
                 f"for example to the first {bounds[0][1]} words"
             )
-        answer = predict()
         assert isinstance(answer, Tagged)
         stretch = _Stretch(0, 0, ids, 0)
         batch = self.recipe.word_template([stretch.flat], [stretch.marks])

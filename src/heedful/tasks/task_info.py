@@ -19,6 +19,7 @@ class TaskInfo:
         options: names of the fields of `PredictOptions` that the task supports.
         predicts_numbers: whether predictions are numbers, which have no probability.
         predicts_images: whether predictions are images (`Prediction.image_file`), which may be written.
+        writes: whether an answer is a text that the model generates; a target to explain is one too.
         generates: whether it is evaluated on generated text, which depends on the decoding.
         unlimited_length: whether models may have no maximum length, so that only ``data.filter`` limits rows.
         windows: whether it is evaluated in windows that may overlap (``--stride``).
@@ -33,6 +34,7 @@ class TaskInfo:
     predicts_numbers: bool = False
     predicts_images: bool = False
     generates: bool = False
+    writes: bool = False
     unlimited_length: bool = False
     windows: bool = False
     fitting_message: str = "training the tokenizer"

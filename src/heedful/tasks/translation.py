@@ -4,7 +4,7 @@ row -> token ids -> `Batch` -> model -> loss                 `Tokenizers.encode`
 text -> token ids -> state and step -> chosen ids -> text    `Translator.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -290,6 +290,7 @@ class Translation(Seq2SeqTask):
         evaluation_verb="translating",
         memory_advice="set or lower data.filter.max_length",
         generates=True,
+        writes=True,
         unlimited_length=True,
     )
     warm_start = PairWarmStart()
@@ -392,14 +393,14 @@ class Translation(Seq2SeqTask):
         return score_translations(model, self.processor, sequence_format, longest, inputs, progress)
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a source text and its target, as two axes or as one text."""
         recipe, tokenizers, text = self.recipe, self.processor, text_in(task_input, self.recipe.task.kind)
         source_ids = tokenizers.source.encode(text)
         source = source_ids[: recipe.max_source]
         refuse_empty(source)
-        answer, target = self.answer_and_ids(tokenizers.target, len(source), options, predict)
+        answer, target = self.answer_and_ids(tokenizers.target, len(source), options, answer)
         if options.target is not None:
             note = source_note(tokenizers.source, text, source_ids, recipe.max_source)
             answer = replace(answer, note=join_notes(answer.note, note))

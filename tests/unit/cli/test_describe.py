@@ -273,11 +273,11 @@ def test_the_fewest_micro_batches_that_fit_are_found(tmp_path, measured):
     none = answer(own, "--memory", "1MiB")["fit"]
     assert none["accumulate"] is None
     assert none["resident"] == resident[20]  # of 50 tokens: one sequence
-    for memory, sentence in (
+    for size, sentence in (
         ("1GiB", "training.accumulate=5 (as it is) fits into 1.0 GiB: about "),
         ("1MiB", "no training.accumulate fits into 1 MiB: one sequence at a time takes "),
     ):
-        assert sentence in invoke(own, "--memory", memory).stdout
+        assert sentence in invoke(own, "--memory", size).stdout
 
 
 @pytest.mark.slow

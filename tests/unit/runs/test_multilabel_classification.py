@@ -118,7 +118,7 @@ def test_a_label_is_predicted_above_the_threshold_alone(run):
 def test_each_predicted_label_is_a_question_with_its_probability(run):
     explained = explain_input(run, "two seven")
     (found,) = run.predict(["two seven"])
-    given = run.task.model_input(run.model, "two seven", AnswerOptions(), lambda **_: found)
+    given = run.task.model_input(run.model, "two seven", AnswerOptions(), found)
     assert given.targets.names == found.labels
     with torch.no_grad():
         scores = given.targets.scores(run.model(given.batch.inputs))

@@ -4,7 +4,7 @@ row -> pixels, token ids -> `Batch` -> model -> loss      `ImageAndCaption`
 image -> state and step -> chosen ids -> text           `Captioner.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -190,6 +190,7 @@ class Captioning(Seq2SeqTask):
         evaluation_verb="captioning",
         memory_advice="set or lower data.filter.max_length",
         generates=True,
+        writes=True,
         unlimited_length=True,
         encoding_message="reading the images",
     )
@@ -289,12 +290,12 @@ class Captioning(Seq2SeqTask):
         return score_captions(model, caption, sequence_format, inputs, progress)
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare an image and its caption."""
         sequence_format, tokenizer = self.recipe.sequence_format, self.processor.caption
         pixels = sequence_format.reader.pixels(LazyImage.of(task_input))
-        answer, target = self.answer_and_ids(tokenizer, sequence_format.n_tokens, options, predict)
+        answer, target = self.answer_and_ids(tokenizer, sequence_format.n_tokens, options, answer)
         axis = patches_axis(sequence_format.grid, 0, pixels)
         return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
 

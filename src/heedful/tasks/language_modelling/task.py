@@ -4,7 +4,7 @@ text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss
 prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
@@ -164,6 +164,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         memory_advice="lower model.context",
         options=("max_new_tokens", "stop", "prefix"),
         windows=True,
+        writes=True,
     )
 
     recipe: LanguageModellingRecipe
@@ -222,30 +223,39 @@ class LanguageModelling(RunningTextTask, TextScoring):
         log_probs = score_documents(model, encoded, self.recipe.model.context, progress)
         return [scored_prediction(tokenizer, *row) for row in zip(texts, encoded, log_probs, strict=True)]
 
-    def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
-    ) -> ModelInput:
-        """Prepare the prompt with its completion, including the end token if the model generated it.
+    def answer_limits(self, task_input: TaskInput) -> dict[str, int]:
+        """Return the most tokens that prompt and completion leave in the context."""
+        _, remaining = self._prompt(text_in(task_input, self.recipe.task.kind))
+        return {"max_new_tokens": min(self.recipe.completion.limits.max_new_tokens, remaining)}
 
-        After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
-        the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
+    def _prompt(self, text: str) -> tuple[list[int], int]:
+        """Return the ids of a prompt, and how many tokens may follow it.
+
+        Raises:
+            RequestError: none may.
         """
-        tokenizer, context, text = (
-            self.processor.text,
-            self.recipe.model.context,
-            text_in(task_input, self.recipe.task.kind),
-        )
-        prompt = tokenizer.encode(text) or [SPECIALS.end]
+        context, prompt = self.recipe.model.context, self.processor.text.encode(text) or [SPECIALS.end]
         remaining = context - len(prompt)
         if remaining < 1:
             raise RequestError(
                 f"the prompt must have at most {context - 1:,} tokens (context {context:,}), got "
                 f"{len(prompt):,}; shorten it"
             )
+        return prompt, remaining
+
+    def model_input(
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
+    ) -> ModelInput:
+        """Prepare the prompt with its completion, including the end token if the model generated it.
+
+        After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
+        the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
+        """
+        tokenizer, text = self.processor.text, text_in(task_input, self.recipe.task.kind)
+        prompt, remaining = self._prompt(text)
         if options.target is not None:
             return self._given_completion(model, text, prompt, options)
         limits = self.recipe.completion.limits
-        answer = predict(max_new_tokens=min(limits.max_new_tokens, remaining))
         ids = [*prompt, *answer.ids]
         if len(answer.log_probs) > len(answer.ids):
             stops, has_prompt = Stops(tokenizer, tuple(limits.stop)), prompt != [SPECIALS.end]

@@ -5,7 +5,7 @@ text with masks -> token ids -> hidden states -> ids for the masks -> text      
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import ClassVar, Literal
 
@@ -278,14 +278,13 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         return predictions
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
         masked = self._filler(model).masked(texts_in(task_input, self.columns, self.recipe.task.kind))
         refuse_empty(*masked.texts)
-        answer = predict()
         inputs = input_tokens([masked])
         positions = (inputs.ids == SPECIALS.mask).nonzero().flatten()
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=positions)

@@ -4,7 +4,7 @@ question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.ans
 question, passage -> ids -> windows -> start and end of the answer -> text    `Answerer`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -319,7 +319,7 @@ class QuestionAnswering(TextTask):
         return answerer.predict(inputs)
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare a question and a passage; "no answer" starts and ends at the class token."""
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
@@ -336,7 +336,6 @@ class QuestionAnswering(TextTask):
                 f"the passage must fit into one window, got {n_windows} windows; shorten it to the part that "
                 "contains the answer"
             )
-        answer = predict()
         assert isinstance(answer, Answer)
         question_ids = question_ids[: windows.longest_question]
         batch = CLASS_TEMPLATE([(question_ids, passage_tokens.ids)])

@@ -8,7 +8,7 @@ centre square at the model's size. A predicted mask has the size of its image; p
 square have no class, and are not scored.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -249,7 +249,7 @@ class ImageSegmentation(ImageTask):
             yield Segmentation.of(image_indices, self.classes, size)
 
     def model_input(
-        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
     ) -> ModelInput:
         """Prepare an image; each patch is a question for its class.
 
@@ -257,7 +257,7 @@ class ImageSegmentation(ImageTask):
         """
         config, labels = self.recipe.model, self.processor.labels
         pixels = self.processor.reader.pixels(LazyImage.of(task_input))
-        answer, images = predict(), self.to_images([pixels])
+        images = self.to_images([pixels])
         before = config.n_tokens - int(np.prod(config.grid))
         head = model.heads[MASK]
         assert isinstance(head, SegmentationHead)

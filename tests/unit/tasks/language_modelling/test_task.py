@@ -371,10 +371,7 @@ def test_a_stop_text_with_a_space_is_not_reached_by_the_first_word_of_a_text():
     task, own = task_of_text("word", completion={"stop": [" cat"]}), processor("word").text
     answer = Prediction("cat", tokens=["cat"], log_probs=[-0.5, -0.5], ids=tuple(own.encode("cat")))
     model = build(task.recipe.model, *processor("word").sizes)
-    explained = {
-        prompt: task.model_input(model, prompt, AnswerOptions(), lambda **options: answer)
-        for prompt in ("the", "")
-    }
+    explained = {prompt: task.model_input(model, prompt, AnswerOptions(), answer) for prompt in ("the", "")}
     ends = {prompt: ids_in(found.batch)[-1] == own.specials.end for prompt, found in explained.items()}
     assert ends == {"the": False, "": True}
 
@@ -383,6 +380,6 @@ def test_a_stop_text_with_a_space_is_not_reached_by_the_first_word_of_a_text():
 def test_a_target_of_a_prompt_without_tokens_is_explained_from_its_first_token(prompt):
     task, own = task_of_text("word"), processor("word").text
     model = build(task.recipe.model, *processor("word").sizes)
-    answer = AnswerOptions(target="the cat")
-    found = task.model_input(model, prompt, answer, lambda **options: pytest.fail("it is given"))
+    options = AnswerOptions(target="the cat")
+    found = task.model_input(model, prompt, options, Prediction("the cat"))
     assert ids_in(found.batch) == [own.specials.end, *own.encode("the cat")]

@@ -249,7 +249,7 @@ def test_the_mask_of_an_image_has_its_size():
 
 def prepared(made, built, **options):
     (answer,) = made.predict(built, [ARRAYS[1]])
-    return made.model_input(built, ARRAYS[1], AnswerOptions(**options), lambda: answer)
+    return made.model_input(built, ARRAYS[1], AnswerOptions(**options), answer)
 
 
 def test_each_patch_is_a_question_for_its_most_probable_class():
