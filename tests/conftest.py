@@ -21,6 +21,10 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 
 
+FULL_TIMEOUT = 3600
+"""Seconds for a test of the whole sweep; without ``--full``, those of the project's configuration."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="the whole sweep: tests marked `full`, larger amounts"
@@ -29,7 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--threads", type=int, default=1, help="threads of torch")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin of timeouts reads its option
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full") and config.getoption("timeout", None) is None:
+        config.option.timeout = FULL_TIMEOUT
     torch.set_num_threads(config.getoption("--threads"))
     settings.load_profile("fresh" if config.getoption("--full") else "fixed")
 
