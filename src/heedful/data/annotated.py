@@ -159,6 +159,8 @@ class ConllSource(Source):
             hint = "; fields of CoNLL-U are separated by tabs; for other formats, remove `universal: true`"
         if (missing := first_missing(fields, numbers.values())) is not None:
             column = next(column for column, number in numbers.items() if number == missing)
+            if len(fields) == 1 == len(numbers) and not self.universal:  # words are read, but no tags
+                hint = f"; if lines are words alone, read field 0: --column {column}=0"
             return too_few_fields(location, fields, missing, column) + hint
         if problem := shared_field(location, fields, numbers, hint):
             return problem

@@ -97,6 +97,15 @@ def test_a_line_with_too_few_fields_is_named(tmp_path):
         opened(tmp_path, columns={"words": 0, "tags": 1})
 
 
+def test_words_alone_are_read_by_the_option_that_the_message_names(tmp_path):
+    (tmp_path / "x.conll").write_text("a\nb\n\nc\n")
+    with pytest.raises(DataError, match=r"x\.conll:1: .* got 1 field; .*: --column words=0$"):
+        opened(tmp_path, columns={"words": 1})
+    assert [row["words"] for row, _ in opened(tmp_path, columns={"words": 0})] == [["a", "b"], ["c"]]
+    with pytest.raises(DataError, match=r"got 1 field$"):
+        opened(tmp_path, columns={"words": 1, "tags": 2})
+
+
 def test_words_in_the_universal_format_separated_by_spaces(tmp_path):
     (tmp_path / "x.conll").write_text("1 in in ADP\n")
     with pytest.raises(
