@@ -42,10 +42,12 @@ def remedies(line: str, given: str) -> Iterator[list[str]]:
     (wrong_key, _, value), text = given.partition("="), found["text"]
     section = found["key"].rpartition(".")[0]
     if used := re.search(r"unknown key; (?:kind [\w-]+ uses|use) (?!the option)(.*)", text):
-        for part in re.split(r" or (?=[a-z_]+[.\w]*(?:,| \(|$| or ))", used[1]):
-            if key := re.match(rf"({KEY})(?:, which needs ({KEY})=([\w-]+))?", part):
-                inside = f"{section}." if section and "." not in key[1] else ""
-                yield [*([f"{key[2]}={key[3]}"] if key[2] else []), f"{inside}{key[1]}={value}"]
+        # "a, which needs b.kind=c or d or e.f": c and d are kinds, e.f is a key.
+        needs = rf", which needs ({KEY})=([\w-]+(?: or [\w-]+(?![\w.-]))*)"
+        for key in re.finditer(rf"(?:^| or )({KEY})(?:{needs})?(?=,| \(|$| or )", used[1]):
+            inside = f"{section}." if section and "." not in key[1] else ""
+            for kind in (key[3] or "").split(" or "):
+                yield [*([f"{key[2]}={kind}"] if kind else []), f"{inside}{key[1]}={value}"]
     if needed := re.search(rf"unknown key; it needs ({KEY})=([\w-]+(?: or [\w-]+)*)", text):
         yield from ([f"{needed[1]}={kind}", given] for kind in needed[2].split(" or "))
     if meant := re.search(rf"unknown key \(did you mean '({KEY})'(?:, which needs ({KEY})=([\w-]+))?", text):
@@ -208,6 +210,7 @@ def test_remedies_for_values_give_valid_values(amount):
         ("my-own-files", "decoding.temperature=1", ["decoding.kind=sample", "decoding.temperature=1"]),
         ("my-own-files", "training.lr=1", ["schedule.peak=1"]),
         ("my-own-labels", "task.kind=ner", ["task.kind=tagging"]),
+        ("my-own-images", "decrease_factor=1", ["schedule.kind=plateau", "schedule.factor=1"]),
     ],
 )
 def test_remedies_are_read_from_messages(recipe, given, remedy):

@@ -77,6 +77,7 @@ WordPieceConfig: alphabet min_frequency
 _AdamConfig: eps
 _DecayConfig: floor peak updates
 _Merging: min_frequency
+_PeakConfig: peak
 """
 """Numbers that may have any value: nothing loops or allocates over them, or only up to what the data need."""
 
