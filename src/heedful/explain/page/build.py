@@ -57,7 +57,7 @@ ABOUT_WEIGHTS = (
 """Notes at the end of a document that has attention maps."""
 
 KINDS = ("tokens", "table", "patches", "heat", "image")
-"""Kinds of drawings (`heedful.explain.views.ViewModule.drawings`)."""
+"""Kinds of drawings (`heedful.explain.drawings`)."""
 
 _OF_AXES = ("tokens", "patches")
 _LABELLING = ("classification", "image-classification", "question-answering")
@@ -262,7 +262,7 @@ def drawings(explanation: "Explanation") -> list[JsonObject]:
         if view.get("kind") in KINDS:
             entries.append(dict(view))
         elif name in VIEWS:
-            entries += view_module(name).drawings(explanation, view)
+            entries += [drawing.to_dict() for drawing in view_module(name).drawings(explanation, view)]
     return [
         drawing
         for drawing in entries

@@ -19,6 +19,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from heedful.explain.drawings import Drawing
     from heedful.explain.explanation import Explanation
     from heedful.runs.loading import LoadedRun
     from heedful.tasks.model_input import ModelInput
@@ -104,19 +105,8 @@ class ViewModule(Protocol):
     def lines(self, explanation: "Explanation", values: JsonMapping) -> list[str]:
         """Return the lines shown in the terminal."""
 
-    def drawings(self, explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
-        """Return the drawings of the page, each with a ``title``, a ``kind``, and further keys.
-
-        - tokens: ``side``, the name of an axis, and ``values``, a number per token, or None.
-        - table: ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a
-          probability, or an object with a ``text`` and optionally a ``share`` from 0 to 1 (background
-          colour) and a ``tap`` and ``head`` (the head that a click opens).
-        - patches: ``side``, an image, and ``images``: each has a ``label`` and ``values``, one per patch, or
-          one per cell of its own ``grid`` (rows and columns); all on one scale, or each on its own if
-          ``apart`` is true; for attention, ``among`` is the number of tokens that each row sums over.
-        - heat: ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.pack_signed`).
-        - image: ``image``, a data URL, ``text``, its description, and ``width`` in pixels.
-        """
+    def drawings(self, explanation: "Explanation", values: JsonMapping) -> list["Drawing"]:
+        """Return what the page draws."""
 
     def figure(self, explanation: "Explanation", values: JsonMapping) -> "Figure":
         """Return the figure for SVG and PNG files.

@@ -9,6 +9,7 @@ import numpy as np
 from heedful.explain.attention_map import MEMORY
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import printable
+from heedful.explain.drawings import Cell, Drawing, Table
 from heedful.explain.patterns.census import census
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.summary import NAMES
@@ -68,7 +69,7 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
     shares = [
         [
@@ -83,13 +84,11 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject
     ]
     heads = [
         [
-            {"text": f"{head['layer'] + 1}.{head['head'] + 1}", "tap": head["tap"], "head": head["head"]},
+            Cell(f"{head['layer'] + 1}.{head['head'] + 1}", tap=head["tap"], head=head["head"]),
             head["kind"],
             _class_name(head),
             _mass_text(head) or None,
-            None
-            if head["score"] is None
-            else {"text": f"{head['score']:.2f}", "share": max(0.0, head["score"])},
+            None if head["score"] is None else Cell(f"{head['score']:.2f}", max(0.0, head["score"])),
             "; ".join(_examples(head)) or None,
             ", ".join(head["others"]) or None,
         ]
@@ -97,18 +96,16 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject
     ]
     n = values["inputs"]
     return [
-        {
-            "title": f"Head classes over {'one input' if n == 1 else f'{n:,} inputs'}",
-            "kind": "table",
-            "columns": ["attention", "class", "heads", "share", "meaning"],
-            "rows": shares,
-        },
-        {
-            "title": "Each head",
-            "kind": "table",
-            "columns": ["layer.head", "kind", "class", "attention share", "score", "evidence", "also"],
-            "rows": heads,
-        },
+        Table(
+            f"Head classes over {'one input' if n == 1 else f'{n:,} inputs'}",
+            ["attention", "class", "heads", "share", "meaning"],
+            shares,
+        ),
+        Table(
+            "Each head",
+            ["layer.head", "kind", "class", "attention share", "score", "evidence", "also"],
+            heads,
+        ),
     ]
 
 

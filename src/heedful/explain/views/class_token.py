@@ -8,6 +8,7 @@ import numpy as np
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.drawings import Drawing, PatchPanel, PatchValues
 from heedful.explain.views.shared import Figure, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.loading import LoadedRun
@@ -59,11 +60,11 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a heat map over the image for each layer."""
-    images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
+    panels = [PatchPanel(name, weights) for name, weights in _layers(values)]
     among = len(explanation.axes[values["side"]].tokens)
-    return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
+    return [PatchValues(TITLE, values["side"], panels, among=among)]
 
 
 def figure(explanation: "Explanation", values: JsonMapping) -> Figure:

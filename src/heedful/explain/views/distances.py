@@ -11,6 +11,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_map import MEMORY, AttentionMap
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
+from heedful.explain.drawings import Drawing
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
 from heedful.runs.loading import LoadedRun
@@ -171,9 +172,9 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
-    tables = []
+    tables: list[Drawing] = []
     for stack in values["stacks"]:
         farthest = max((value or 0.0) for layer in stack["layers"] for value in layer["distances"]) or 1.0
         title = f"{headline(_title(stack))} (uniform attention: {two_places(stack['even'])})"

@@ -1,6 +1,5 @@
 """View ``filters``: principal components of the patch projection of an image model."""
 
-from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import Numbers, mosaic
+from heedful.explain.drawings import Drawing, Picture
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.loading import LoadedRun
@@ -105,7 +105,7 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return [summary, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return the tiles as one image, in descending order of variance."""
     if not values["tiles"]:
         return []
@@ -116,13 +116,12 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject
     content = BytesIO()
     Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).save(content, "png")
     return [
-        {
-            "title": TITLE,
-            "kind": "image",
-            "image": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
-            "text": f"{len(shares)} components, which explain {sum(shares):.0%} of the variance",
-            "width": joined.shape[1] * max(8, -(-MIN_TILE_SIDE // values["patch"])),
-        }
+        Picture(
+            TITLE,
+            content.getvalue(),
+            f"{len(shares)} components, which explain {sum(shares):.0%} of the variance",
+            joined.shape[1] * max(8, -(-MIN_TILE_SIDE // values["patch"])),
+        )
     ]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.drawings import Drawing, PatchPanel, PatchValues, TokenValues
 from heedful.explain.views.shared import EMBEDDINGS, Figure, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
@@ -191,23 +192,19 @@ def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
     return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return the products of each axis; for images also those of pixels."""
-    images: dict[str, list[JsonObject]] = {}
+    images: dict[str, list[PatchPanel]] = {}
     for name, label, grid in _panels(explanation, values):
-        image = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
-        images.setdefault(name, []).append(image)
+        images.setdefault(name, []).append(PatchPanel(label, grid, is_of_patches=False))
     title = "Gradient \N{MULTIPLICATION SIGN} input of the"
-    entries: list[JsonObject] = [
-        {"title": f"{title} {name}", "kind": "patches", "side": name, "images": panels, "apart": True}
-        for name, panels in images.items()
+    entries: list[Drawing] = [
+        PatchValues(f"{title} {name}", name, panels, apart=True) for name, panels in images.items()
     ]
     for side in values["sides"]:
         name, axis = side["name"], explanation.axes.get(side["name"])
         if axis is not None and axis.grid is None:
-            entries.append(
-                {"title": f"{title} {name}", "kind": "tokens", "side": name, "values": side["products"]}
-            )
+            entries.append(TokenValues(f"{title} {name}", name, side["products"]))
     return entries
 
 

@@ -9,6 +9,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
+from heedful.explain.drawings import Drawing
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded_all
 from heedful.runs.loading import LoadedRun
@@ -92,7 +93,7 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     ]
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return tables of sharpness; clicking a cell opens the head. The page always has thumbnails."""
     return [
         head_table(headline(_title(stack)), stack["layers"], "sharpness", 1.0) for stack in values["stacks"]

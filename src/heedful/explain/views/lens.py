@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.errors import RequestError
+from heedful.explain.drawings import Cell, CellLike, Drawing, Table
 from heedful.explain.views.shared import (
     Figure,
     check_has_probability,
@@ -93,14 +94,14 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a table with a row per depth: the most probable answer to each question."""
-    rows = [
-        [name, *([entry["answer"], probability(entry["log_prob"])] for entry in best)]
+    rows: list[list[CellLike]] = [
+        [name, *(Cell(entry["answer"], probability=probability(entry["log_prob"])) for entry in best)]
         for name, best in _depths(values)
     ]
     title, columns = "Logit lens: most probable answer after each layer", ["after", *values["answers"]]
-    return [{"title": title, "kind": "table", "columns": columns, "rows": rows}] if rows else []
+    return [Table(title, columns, rows)] if rows else []
 
 
 def figure(explanation: "Explanation", values: JsonMapping) -> Figure:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.errors import RequestError
+from heedful.explain.drawings import Drawing, Table, TokenValues
 from heedful.explain.views.shared import Figure, check_has_probability, questions_of, rounded, rounded_or_none
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
@@ -76,23 +77,21 @@ def _loss(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return the loss of each token, or a table if the targets are about the whole input."""
     if values["side"] not in explanation.axes:
         return []
     if not values["places"]:
         columns = {"answers": "answer", "probabilities": "probability", "losses": "loss (nats)"}
         rows = [list(row) for row in zip(*(values[name] for name in columns), strict=True)]
-        names = [*columns.values()]
-        table = {"title": "Loss of the answer", "kind": "table", "columns": names, "rows": rows}
-        return [table] if rows else []
+        return [Table("Loss of the answer", [*columns.values()], rows)] if rows else []
     losses: list[float | None] = [None] * len(explanation.axes[values["side"]].tokens)
     for position, loss in zip(values["places"], values["losses"], strict=True):
         losses[position] = loss
     title = f"Loss of each {values['side']} token, in nats"
     if values.get("perplexity") is not None:
         title += f" (perplexity {values['perplexity']:.4g})"
-    return [{"title": title, "kind": "tokens", "side": values["side"], "values": losses}]
+    return [TokenValues(title, values["side"], losses)]
 
 
 def figure(explanation: "Explanation", values: JsonMapping) -> Figure:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.explain.drawing.matrix import Numbers
+from heedful.explain.drawings import Drawing, PatchPanel, PatchValues
 from heedful.explain.views.shared import Figure, rounded
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import INPUT, ModelInput
@@ -46,13 +47,10 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return ["predicted mask: share of the pixels of each class", *shares]
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return the pixels of each class, beside the image."""
-    images = [
-        {"label": name, "values": pixels.ravel().tolist(), "grid": [*pixels.shape]}
-        for name, pixels in _panels(values)
-    ]
-    return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images}]
+    panels = [PatchPanel(name, pixels, is_of_patches=False) for name, pixels in _panels(values)]
+    return [PatchValues(TITLE, values["side"], panels)]
 
 
 def figure(explanation: "Explanation", values: JsonMapping) -> Figure:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from heedful.explain.drawing.matrix import Numbers, mosaic
-from heedful.explain.page.packing import pack_signed
+from heedful.explain.drawings import Drawing, Heat
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
 from heedful.runs.loading import LoadedRun
@@ -102,12 +102,9 @@ def _patch_lines(cosines: Numbers) -> list[str]:
     ]
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a heat map of all pairs; for images, a small map per patch at its location."""
-    return [
-        {"title": _title(name), "kind": "heat", **pack_signed(_as_matrix(cosines))}
-        for name, cosines in _tables(explanation, values)
-    ]
+    return [Heat(_title(name), _as_matrix(cosines)) for name, cosines in _tables(explanation, values)]
 
 
 def figure(explanation: "Explanation", values: JsonMapping) -> Figure:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.explain.page.packing import pack_signed
+from heedful.explain.drawings import Drawing, Heat
 from heedful.explain.views.shared import (
     EMBEDDINGS,
     STACKS,
@@ -69,11 +69,10 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a heat map per stack, rows are depths, relative to its largest norm."""
     return [
-        {"title": f"{headline(_title(axis))}, relative to {norms.max():.4g}", "kind": "heat"}
-        | pack_signed(norms / norms.max())
+        Heat(f"{headline(_title(axis))}, relative to {norms.max():.4g}", norms / norms.max())
         for axis, norms in _matrices(values)
     ]
 

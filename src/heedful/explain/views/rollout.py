@@ -13,6 +13,7 @@ from heedful.explain.attention_map import MEMORY, AttentionMap, Weights
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
 from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
+from heedful.explain.drawings import Drawing, PatchPanel, PatchValues
 from heedful.explain.summary import AttentionMatrix, patch_attention
 from heedful.explain.views.shared import Figure, headline, rounded_all
 from heedful.runs.loading import LoadedRun
@@ -235,16 +236,15 @@ def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
     return output
 
 
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return drawings over images; the page draws other rollouts like attention maps."""
     return [
-        {
-            "title": headline(matrix.title),
-            "kind": "patches",
-            "side": entry["keys"],
-            "images": [{"label": _query_name(matrix), "values": patch_attention(matrix).ravel().tolist()}],
-            "among": _n_attended(matrix),
-        }
+        PatchValues(
+            headline(matrix.title),
+            entry["keys"],
+            [PatchPanel(_query_name(matrix), patch_attention(matrix))],
+            among=_n_attended(matrix),
+        )
         for matrix, entry in zip(_matrices(explanation, values), values["matrices"], strict=True)
         if matrix.keys.grid is not None
     ]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
+from heedful.explain.drawings import Cell, CellLike, Table
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.taps import capture
 from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, ModelInput
@@ -120,21 +121,20 @@ def head_lines(layers: Sequence[JsonMapping], key: str, width: int) -> Iterator[
         yield f"  {layer['layer'] + 1:>5} {two_places(mean):>{width + 1}}  {heads}"
 
 
-def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: float) -> JsonObject:
+def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: float) -> Table:
     """Return a table of layers by heads for the page: larger is darker, a click on a cell opens the head."""
     columns = sorted({head for layer in layers for head in layer["heads"]})
     rows = []
     for layer in layers:
         values = dict(zip(layer["heads"], layer[key], strict=True))
-        cells: list[object] = [layer["layer"] + 1]
+        cells: list[CellLike] = [layer["layer"] + 1]
         for head in columns:
             value = values.get(head)
-            link = {"tap": layer["tap"], "head": head}
             cells.append(
                 None
                 if value is None
-                else {"text": two_places(value), "share": min(value / largest, 1.0), **link}
+                else Cell(two_places(value), min(value / largest, 1.0), tap=layer["tap"], head=head)
             )
         rows.append(cells)
     names = ["layer", *(f"head {head + 1}" for head in columns)]
-    return {"title": title, "kind": "table", "columns": names, "rows": rows}
+    return Table(title, names, rows)

@@ -70,7 +70,7 @@ def test_of_one_input_it_is_said_that_more_would_tell_more():
 
 
 def test_every_row_of_the_page_opens_its_head(seen):
-    shares, heads = view_module("census").drawings(seen, seen.views["census"])
+    shares, heads = (each.to_dict() for each in view_module("census").drawings(seen, seen.views["census"]))
     assert [row[1:4] for row in shares["rows"]] == [
         ["previous token", 1, "33%"],
         ["first token", 1, "33%"],

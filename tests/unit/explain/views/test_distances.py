@@ -106,7 +106,7 @@ def test_lines_and_cells_tell_the_numbers(explained):
     lines = view_module("distances").lines(seen, values)
     shown = [f"{value:.2f}" for value in layer["distances"]]
     assert lines[3].split() == ["2", f"{np.mean(layer['distances']):.2f}", *shown]
-    (table,) = view_module("distances").drawings(seen, values)
+    (table,) = (each.to_dict() for each in view_module("distances").drawings(seen, values))
     assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
     number, *cells = table["rows"][1]
     assert number == 2
@@ -128,7 +128,7 @@ def test_a_head_that_looks_at_no_patch_has_no_distance(explained):
     values = view.compute(run, None, [blind])
     (layer,) = values["stacks"][0]["layers"]
     assert [value is None for value in layer["distances"]] == [False, True, False]
-    assert view.drawings(blind, values)[0]["rows"][0][2] is None
+    assert view.drawings(blind, values)[0].rows[0][2] is None
     assert " - " in view.lines(blind, values)[2]
     # Of another input it has one, and that counts.
     both = view.compute(run, None, [blind, seen])["stacks"][0]["layers"][0]["distances"]

@@ -141,7 +141,7 @@ def test_pixels_and_patches_stand_beside_the_image(explained):
     seen = explain_input(*explained("images"), views=["gradients"])
     values = seen.views["gradients"]
     pixels, patches = (np.array(values[part][0]["products"]) for part in ("images", "sides"))
-    (drawn,) = view_module("gradients").drawings(seen, values)
+    (drawn,) = (each.to_dict() for each in view_module("gradients").drawings(seen, values))
     one, other = drawn["images"]
     assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("patches", INPUT, True)
     assert (one["grid"], one["values"]) == ([6, 6], pixels.ravel().tolist())

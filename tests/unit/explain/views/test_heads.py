@@ -90,7 +90,7 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
             f"{np.mean(sharp):.2f}",
             *(f"{v:.2f}" for v in sharp),
         ]
-    (table,) = view_module("heads").drawings(seen, values)
+    (table,) = (each.to_dict() for each in view_module("heads").drawings(seen, values))
     assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
     for row, layer in zip(table["rows"], values["stacks"][0]["layers"], strict=True):
         assert [(cell["tap"], cell["head"]) for cell in row[1:]] == [(layer["tap"], n) for n in range(3)]

@@ -36,7 +36,7 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
         wanted = each.weights.astype(float).mean(axis=0)[0, 1:].reshape(2, 2)
         np.testing.assert_allclose(layer["weights"], wanted, atol=5.1e-7)
     view = view_module("class-token")
-    (drawn,) = view.drawings(seen, values)
+    (drawn,) = (each.to_dict() for each in view.drawings(seen, values))
     assert [image["label"] for image in drawn["images"]] == ["layer 1", "layer 2"]
     assert drawn["images"][1]["values"] == np.ravel(values["layers"][1]["weights"]).tolist()
     weights = np.array(values["layers"][0]["weights"])
@@ -75,7 +75,7 @@ def test_a_mask_has_the_class_of_each_pixel(explained, name):
     assert values["labels"] == ["a", "b", "c"]
     assert values["shares"] == pytest.approx(predicted.shares, abs=1e-6)
     assert [line.split()[1] for line in view.lines(seen, values)[1:]] == [*predicted.shares]
-    (drawn,) = view.drawings(seen, values)
+    (drawn,) = (each.to_dict() for each in view.drawings(seen, values))
     assert (drawn["kind"], drawn["side"]) == ("patches", "input")
     for label, image in zip(predicted.shares, drawn["images"], strict=True):
         assert image["label"].startswith(f"{label} ")
@@ -118,7 +118,7 @@ def test_positions_of_patches_are_laid_out(explained):
 def test_on_the_page_they_are_sixteen_bits_with_nothing_between_patches(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    (drawn,) = view_module("positions").drawings(seen, seen.views["positions"])
+    (drawn,) = (each.to_dict() for each in view_module("positions").drawings(seen, seen.views["positions"]))
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
     assert drawn["size"] == [5, 5]
     assert not levels[2].any()
@@ -229,7 +229,7 @@ def test_filters_are_the_components_of_the_projection(explained):
     np.testing.assert_allclose(values["shares"], shares, atol=5.1e-7)
     view = view_module("filters")
     assert "12 filters of 3 x 3 pixels: 9 principal components explain 100%" in view.lines(seen, values)[0]
-    (drawn,) = view.drawings(seen, values)
+    (drawn,) = (each.to_dict() for each in view.drawings(seen, values))
     assert drawn["image"].startswith("data:image/png;base64,")
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn["image"].partition(",")[2]))))
     # Nine tiles, seven beside each other, with a line between them that cannot be seen.

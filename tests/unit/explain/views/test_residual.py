@@ -71,7 +71,7 @@ def test_drawings_are_relative_to_the_largest_norm(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=["residual"])
     stacks = [np.array(each["norms"]) for each in seen.views["residual"]["stacks"]]
-    drawings = view_module("residual").drawings(seen, seen.views["residual"])
+    drawings = [each.to_dict() for each in view_module("residual").drawings(seen, seen.views["residual"])]
     assert [each["size"] for each in drawings] == [[*norms.shape] for norms in stacks]
     assert [each["title"].rpartition(" ")[2] for each in drawings] == [
         f"{norms.max():.4g}" for norms in stacks

@@ -77,7 +77,7 @@ def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     (*_, (sides, weights)) = matrices(seen).items()
     side = seen.axes[sides[1]]
     wanted = (weights[0, 1:] if name == "images" else weights.mean(axis=0)).reshape(side.grid)
-    drawn = view.drawings(seen, seen.views["rollout"])[-1]
+    drawn = view.drawings(seen, seen.views["rollout"])[-1].to_dict()
     assert (drawn["kind"], drawn["side"]) == ("patches", sides[1])
     (image,) = drawn["images"]
     np.testing.assert_allclose(np.reshape(image["values"], side.grid), wanted, atol=1e-12)
