@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from heedful.api import run as runs
 from heedful.cli import input_streams, main
-from heedful.runs import run as runs
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.task_info import Columns
 

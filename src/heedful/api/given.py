@@ -173,7 +173,7 @@ def _file_source(
         DataError: a file does not exist, or does not have the columns.
     """
     names = {**(columns or {})}
-    known = dict.fromkeys((*getattr(like, "columns", {}), *list_columns(like), *names))
+    known = dict.fromkeys((*columns_of(like), *list_columns(like), *names))
     needs_columns = not (isinstance(like, TextSource | SquadSource) or paths[0].is_dir())
     if needs_columns and not known:
         raise RequestError(f"columns: expected the names in {paths[0]} of the columns that the task reads")
@@ -187,6 +187,11 @@ def _file_source(
         raise DataError(f"data[{label!r}]: {error}") from None
     settings: dict[str, Any] = source.model_dump(mode="json")
     return settings
+
+
+def columns_of(source: object) -> Collection[str]:
+    """Return the columns that a source has in its settings, or always; empty if it says nothing of them."""
+    return [*(getattr(source, "columns", None) or getattr(source, "fixed_columns", ()))]
 
 
 def paths_in(data: object) -> list[Path]:
@@ -211,7 +216,7 @@ def _checked_naming(
     if not held:
         return {}
     label = "train" if "train" in held else next(iter(held))
-    _check_columns(label, fields[label], {*getattr(source, "columns", {})}, columns or {})
+    _check_columns(label, fields[label], {*columns_of(source)}, columns or {})
     return _naming(held[label], source, columns)
 
 
@@ -253,7 +258,7 @@ def _naming(
         return naming if naming and set(naming.values()) <= set(fields) else {}
     others = {*fields} - {*columns.values()}
     # Of some sources, the columns have only numbers of fields.
-    own = {column: column for column in (*getattr(source, "columns", {}), *task) if column in others}
+    own = {column: column for column in (*columns_of(source), *task) if column in others}
     of_source = {column: name for column, name in naming.items() if name in others}
     return {**own, **of_source, **columns}
 

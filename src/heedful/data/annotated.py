@@ -250,10 +250,10 @@ class SquadSource(Source):
 
     # Source: Rajpurkar et al. 2016 and 2018.
 
-    columns: ClassVar[tuple[str, ...]] = ("question", "passage", "answer")
+    fixed_columns: ClassVar[tuple[str, ...]] = ("question", "passage", "answer")
     """The columns that a file of another format must have too; it need not say where an answer starts."""
-    lists: ClassVar[tuple[str, ...]] = ("answer",)
-    """The columns whose lists are kept as lists, as of `JsonlSource`."""
+    fixed_lists: ClassVar[tuple[str, ...]] = ("answer",)
+    """Those of them that are lists."""
     kind: Literal["squad"] = "squad"
     paths: Paths
 

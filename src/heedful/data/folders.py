@@ -70,7 +70,7 @@ class FolderSource(Source):
         path: the folder; the names of its subfolders are the labels.
     """
 
-    columns: ClassVar[tuple[str, ...]] = (IMAGE, LABEL)
+    fixed_columns: ClassVar[tuple[str, ...]] = (IMAGE, LABEL)
     kind: Literal["folder"] = "folder"
     path: str
 
@@ -166,8 +166,7 @@ class CaptionedFolderSource(Source):
     """
 
     group_column: ClassVar[str | None] = IMAGE
-    columns: ClassVar[tuple[str, ...]] = (IMAGE, CAPTION)
-    lists: ClassVar[tuple[str, ...]] = (CAPTION,)
+    fixed_columns: ClassVar[tuple[str, ...]] = (IMAGE, CAPTION)
     kind: Literal["captioned-folder"] = "captioned-folder"
     path: str
 
@@ -283,7 +282,7 @@ class SegmentedFolderSource(Source):
         path: the folder.
     """
 
-    columns: ClassVar[tuple[str, ...]] = (IMAGE, MASK)
+    fixed_columns: ClassVar[tuple[str, ...]] = (IMAGE, MASK)
     kind: Literal["segmented-folder"] = "segmented-folder"
     path: str
 

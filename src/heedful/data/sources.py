@@ -132,6 +132,7 @@ SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discrimi
 def list_columns(config: object) -> Iterator[str]:
     """Yield the columns of a source, or of its sources, whose lists are kept as lists (`JsonlSource`)."""
     yield from getattr(config, "lists", ())
+    yield from getattr(config, "fixed_lists", ())
     for source in getattr(config, "sources", ()):
         yield from list_columns(source)
 

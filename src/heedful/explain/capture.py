@@ -132,11 +132,11 @@ def prepare_input(run: LoadedRun, input: TaskInput, options: AnswerOptions = BES
             exist.
     """
     columns = run.task.columns
+    check_size(input, columns, "the input")
     if columns.input_lists:
         inputs_of(columns, [input])
     elif not columns.images:
         texts_in(input, columns, run.recipe.task.kind)
-    check_size(input, columns, "the input")
     if problem := too_large(options.target, columns.longest_text):
         raise RequestError(f"target: {problem}")
     if options.target is not None and run.task.info.writes:

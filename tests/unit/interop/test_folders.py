@@ -16,7 +16,7 @@ def write(request, gpt2, tmp_path):
     if request.param == "import":
         return lambda out: import_run(gpt2, out), (conversion, "format_of")
     run = import_run(gpt2, tmp_path / "made").path
-    return lambda out: export_run(run, "gpt2", out), (conversion, "load")
+    return lambda out: export_run(run, "gpt2", out), (conversion, "load_run")
 
 
 def content(folder):

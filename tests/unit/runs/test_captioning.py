@@ -297,10 +297,12 @@ class Saying(Run):
 
     said, asked = (), 0
 
-    def predict(self, texts, **how):
-        texts = list(texts)
-        self.asked += len(texts)
-        return [Prediction(text) for text, _ in zip(self.said, texts, strict=True)]
+    def predictor(self, **how):
+        return self
+
+    def predict(self, inputs):
+        self.asked += len(inputs)
+        return [Prediction(text) for text, _ in zip(self.said, inputs, strict=True)]
 
 
 def table(folder, *rows):

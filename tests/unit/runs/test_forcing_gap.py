@@ -77,5 +77,5 @@ def test_the_scores_are_reported_if_asked_for(tmp_path, name):
     left_out = "language model" in name
     assert {score.counts["sentences"] for score in added.values()} == {7 - left_out}
     assert plain.notes == asked.notes
-    report = {"version": 1, "run": "run", "splits": [asked.to_dict()]}
+    report = {"version": 2, "run": "run", "splits": [asked.to_dict()]}
     Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(report, allow_nan=False)))
