@@ -88,9 +88,9 @@ def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     """Explain an input of ``n_tokens`` tokens and write the page; return seconds and memory in MiB."""
     from harness.machine import peak_resident
     from harness.memory import current, reset
+    from heedful.api.run import load
     from heedful.explain.capture import explain_input
     from heedful.explain.page import page
-    from heedful.runs.loading import load_run
 
     # <cls> and <sep> stand around the words.
     text = " ".join(WORDS[n * 7 % len(WORDS)] for n in range(n_tokens - 2))
