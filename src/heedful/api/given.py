@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 from heedful.api.checks import check_sets
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
-from heedful.data.annotated import SquadSource
 from heedful.data.delimited import TsvSource
-from heedful.data.lines import HeaderError
+from heedful.data.lines import HeaderError, Source
 from heedful.data.memory import HeldRows, MemorySource, RowsLike
 from heedful.data.sources import SourceConfig, list_columns
 from heedful.data.text import TextSource
@@ -174,7 +173,7 @@ def _file_source(
     """
     names = {**(columns or {})}
     known = dict.fromkeys((*columns_of(like), *list_columns(like), *names))
-    needs_columns = not (isinstance(like, TextSource | SquadSource) or paths[0].is_dir())
+    needs_columns = not (isinstance(like, TextSource) or paths[0].is_dir())
     if needs_columns and not known:
         raise RequestError(f"columns: expected the names in {paths[0]} of the columns that the task reads")
     if isinstance(like, TsvSource) and like.separator == "\t" and has_suffix(paths[0].name, ".csv"):
@@ -191,7 +190,8 @@ def _file_source(
 
 def columns_of(source: object) -> Collection[str]:
     """Return the columns that a source has in its settings, or always; empty if it says nothing of them."""
-    return [*(getattr(source, "columns", None) or getattr(source, "fixed_columns", ()))]
+    fixed = source.fixed_columns if isinstance(source, Source) else ()
+    return [*(getattr(source, "columns", None) or fixed)]
 
 
 def paths_in(data: object) -> list[Path]:

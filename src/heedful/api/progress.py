@@ -21,14 +21,18 @@ def check_progress(progress: object) -> None:
 
 
 @contextmanager
-def counted(progress: Progress, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def counting(progress: Progress, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Give a function that is called with the number of items just done, and shows or passes on the counts.
 
     Args:
         progress: as of all verbs.
         unit: what the items are, for the bar.
         total: how many there are, if that is known.
+
+    Raises:
+        RequestError: as `check_progress`.
     """
+    check_progress(progress)
     if not isinstance(progress, bool):
         yield progress
         return

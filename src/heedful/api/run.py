@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from heedful.api.checks import check_runs, check_split, folder_of, names_in_rows, run_folder
 from heedful.api.given import memory_names, paths_in, rows_source
-from heedful.api.progress import Progress, check_progress, counted
+from heedful.api.progress import Progress, counting
 from heedful.checks import check_text, texts, whole_number
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
@@ -106,8 +106,7 @@ class Run(LoadedRun):
                 predicted. For an image that cannot be read, the prediction has an ``error`` instead.
         """
         checked, first = inputs_of(self.task.columns, inputs), whole_number("first", first, least=0)
-        check_progress(progress)
-        with counted(progress, "inputs", len(checked)) as count:
+        with counting(progress, "inputs", len(checked)) as count:
             predictor = self.predictor(alignment=alignment, progress=count, **options)
             return predictor.predict(checked, first=first)
 
@@ -158,10 +157,9 @@ class Run(LoadedRun):
                 that cannot be read, and a target that is too long for the model, the prediction has an
                 ``error`` instead.
         """
-        check_progress(progress)
         task = text_scoring(self.task)
         checked = scored_inputs_of(task.scored, inputs)
-        with evaluating(self.model), counted(progress, "inputs", len(checked)) as count:
+        with evaluating(self.model), counting(progress, "inputs", len(checked)) as count:
             return task.score(self.model, checked, count)
 
     def embed(
@@ -231,9 +229,8 @@ class Run(LoadedRun):
         checked, size = inputs_of(columns, inputs), IMAGES_AT_ONCE if columns.images else TEXTS_AT_ONCE
         batch_tokens = whole_number("batch_tokens", batch_tokens, least=1)
         layer = None if layer is None else whole_number("layer", layer)
-        check_progress(progress)
         found: list[Embedding] = []
-        with counted(progress, "inputs", len(checked)) as count:
+        with counting(progress, "inputs", len(checked)) as count:
             for start in range(0, max(1, len(checked)), size):
                 prepared = self.task.embedding_inputs(checked[start : start + size])
                 with evaluating(self.model):
@@ -287,7 +284,6 @@ class Run(LoadedRun):
                 training.
         """
         check_split(split)
-        check_progress(progress)
         limit, stride = at_least_one("limit", limit), at_least_one("stride", stride)
         columns = names_in_rows(columns)
         held = None
@@ -306,7 +302,7 @@ class Run(LoadedRun):
             name = "data"
             source, held = rows_source(data, self.recipe.data.train, self.task.columns.names, columns)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, None)
-        with counted(progress, "rows", limit) as count:
+        with counting(progress, "rows", limit) as count:
             options = EvaluationOptions(settings, limit, stride, count, precision)
             evaluation = evaluate(self, name, source, options)
         del held  # it was needed until here

@@ -1,7 +1,7 @@
 """Train from Python: `recipe`, `train`, `resume`."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
@@ -36,7 +36,7 @@ from heedful.recipes.sizes import merge_above_sizes
 from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.tasks.base import Log
-from heedful.training.callbacks import Callback, Event, JsonLines, Started, TensorBoard
+from heedful.training.callbacks import Callback, JsonLines, TensorBoard, Updated
 from heedful.training.callbacks import Progress as ShownProgress
 from heedful.training.notices import ContentionNotice, LossNotice
 
@@ -226,7 +226,7 @@ def train_into(
         minutes = recipe.training.max_minutes
         shown: list[Callback] = []
         if callable(progress):
-            shown = [_Counts(progress)]
+            shown = [lambda event: progress(1) if isinstance(event, Updated) else None]
         elif progress:
             shown = [NotebookProgress(minutes) if in_notebook() else ShownProgress(max_minutes=minutes)]
         return [
@@ -241,18 +241,6 @@ def train_into(
     return train_run(
         recipe, out, resume=resume, overwrite=overwrite, device=device, callbacks=own_callbacks, log=log
     )
-
-
-class _Counts:
-    """Call a function with the number of updates that were made since the last call."""
-
-    def __init__(self, function: Callable[[int], None]) -> None:
-        self.function, self.update = function, 0
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, Started) and event.update > self.update:
-            self.function(event.update - self.update)
-        self.update = event.update
 
 
 def loaded(out: Path, device: str, held: Sequence[HeldRows]) -> Run:

@@ -251,7 +251,6 @@ class SquadSource(Source):
     # Source: Rajpurkar et al. 2016 and 2018.
 
     fixed_columns: ClassVar[tuple[str, ...]] = ("question", "passage", "answer")
-    """The columns that a file of another format must have too; it need not say where an answer starts."""
     fixed_lists: ClassVar[tuple[str, ...]] = ("answer",)
     """Those of them that are lists."""
     kind: Literal["squad"] = "squad"

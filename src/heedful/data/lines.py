@@ -127,6 +127,8 @@ class Source(Config):
 
     group_column: ClassVar[str | None] = None
     """A column: consecutive rows with the same value in it count as one and are never separated."""
+    fixed_columns: ClassVar[tuple[str, ...]] = ()
+    """The columns, if no setting names them; a file of another format needs them too."""
 
     skip: NonNegativeInt = 0
     limit: PositiveInt | None = None

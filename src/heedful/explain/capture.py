@@ -169,9 +169,8 @@ def _predicted_answer(run: LoadedRun, input: TaskInput, options: AnswerOptions) 
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     n_best = rank + 1 if rank and has_several else None
-    limits = run.task.answer_limits(input)
     predictor = run.predictor(
-        decoding=options.decoding, n_best=n_best, max_new_tokens=limits.get("max_new_tokens")
+        decoding=options.decoding, n_best=n_best, max_new_tokens=run.task.most_new_tokens(input)
     )
     (best,) = predictor.predict([input])
     if best.error:

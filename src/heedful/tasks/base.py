@@ -373,20 +373,20 @@ class Task(ABC):
             model: a trained model.
             task_input: the input, as `predict` takes it.
             options: which answer.
-            answer: to the input; predicted with `answer_limits`, or, if ``options`` give a target to a task
+            answer: to the input; of at most `most_new_tokens`, or, if ``options`` give a target to a task
                 that generates, the target.
 
         Raises:
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
 
-    def answer_limits(self, task_input: TaskInput) -> dict[str, int]:
-        """Return keywords of `heedful.Run.predict` so that `model_input` can read input and answer at once.
+    def most_new_tokens(self, task_input: TaskInput) -> int | None:
+        """Return how long an answer may be so that `model_input` reads it after the input; None: any length.
 
         Raises:
             RequestError: if the input leaves no room for an answer.
         """
-        return {}
+        return None
 
     @property
     def embedded_columns(self) -> Columns:

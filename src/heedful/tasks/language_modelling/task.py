@@ -223,10 +223,10 @@ class LanguageModelling(RunningTextTask, TextScoring):
         log_probs = score_documents(model, encoded, self.recipe.model.context, progress)
         return [scored_prediction(tokenizer, *row) for row in zip(texts, encoded, log_probs, strict=True)]
 
-    def answer_limits(self, task_input: TaskInput) -> dict[str, int]:
+    def most_new_tokens(self, task_input: TaskInput) -> int | None:
         """Return the most tokens that prompt and completion leave in the context."""
         _, remaining = self._prompt(text_in(task_input, self.recipe.task.kind))
-        return {"max_new_tokens": min(self.recipe.completion.limits.max_new_tokens, remaining)}
+        return min(self.recipe.completion.limits.max_new_tokens, remaining)
 
     def _prompt(self, text: str) -> tuple[list[int], int]:
         """Return the ids of a prompt, and how many tokens may follow it.

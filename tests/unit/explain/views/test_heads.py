@@ -18,15 +18,15 @@ def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     if not view.supports(run):
         return
     seen = explain_input(run, given, views=["heads"])
-    told = {
+    found = {
         (stack["kind"], stack["queries"], stack["keys"], layer["layer"], layer["tap"]): layer
         for stack in seen.views["heads"]["stacks"]
         for layer in stack["layers"]
     }
     whole = [each for each in seen.maps if not each.is_part]
-    assert len(told) == len(whole)
+    assert len(found) == len(whole)
     for each in whole:
-        layer = told[each.kind, each.queries, each.keys, each.layer, each.tap]
+        layer = found[each.kind, each.queries, each.keys, each.layer, each.tap]
         assert layer["heads"] == [*each.heads]
         wanted = [sum(max(row) for row in head.tolist()) / len(head) for head in each.weights]
         np.testing.assert_allclose(layer["sharpness"], wanted, atol=1e-6)
