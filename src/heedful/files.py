@@ -264,8 +264,8 @@ def stamped(record: JsonMapping) -> JsonObject:
 
 
 def is_intact(record: JsonMapping) -> bool:
-    """Return whether the hash that `stamped` added matches; an object without a hash is accepted."""
-    return "sha256" not in record or record == stamped(record)
+    """Return whether the object has the hash that `stamped` adds, and it matches."""
+    return record == stamped(record)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -42,17 +42,14 @@ class Record(BaseModel):
 
 
 class StampedRecord(Record):
-    """Schema of an object that contains the hash of its other entries (`heedful.files.stamped`).
+    """Schema of an object that contains the hash of its other entries (`heedful.files.stamped`)."""
 
-    A schema of which earlier versions wrote no hash has this field; others declare it without default.
-    """
-
-    sha256: Digest | None = None
+    sha256: Digest
 
     @model_validator(mode="before")
     @classmethod
     def _is_unchanged(cls, value: Any) -> Any:
-        if isinstance(value, dict) and not is_intact(value):
+        if isinstance(value, dict) and "sha256" in value and not is_intact(value):
             raise ValueError("its content does not match its SHA-256")
         return value
 

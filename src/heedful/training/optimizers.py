@@ -229,7 +229,7 @@ def load_state_tensors(
     """Load the result of `state_tensors` into the optimizer; hyperparameters do not change.
 
     Raises:
-        RequestError: a tensor has no parameter in the model, or its shape differs.
+        RequestError: a tensor has no parameter in the model, or its shape or type differs, or one is missing.
     """
     parameters = dict(model.named_parameters())
     by_name: dict[str, JsonObject] = {}
@@ -244,11 +244,38 @@ def load_state_tensors(
                 f"the optimizer state {entry} of {name}: expected shape {list(parameters[name].shape)}, "
                 f"got {list(tensor.shape)}"
             )
+        if not tensor.is_floating_point():
+            raise RequestError(
+                f"the optimizer state {entry} of {name}: expected real numbers, got {str(tensor.dtype)[6:]}"
+            )
         by_name.setdefault(name, {})[entry] = tensor
     names = {parameter: name for name, parameter in parameters.items()}
+    for group in optimizer.param_groups:
+        _check_complete(optimizer, group, {names[p]: by_name.get(names[p], {}) for p in group["params"]})
     ordered = [names[p] for group in optimizer.param_groups for p in group["params"]]
     state = {i: by_name[name] for i, name in enumerate(ordered) if name in by_name}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _check_complete(
+    optimizer: torch.optim.Optimizer, group: JsonObject, states: Mapping[str, JsonObject]
+) -> None:
+    """Check that the state of each parameter of a group has all entries, if it has any.
+
+    Raises:
+        RequestError: an entry is missing, or unknown.
+    """
+    is_adam = isinstance(optimizer, torch.optim.Adam) and not group.get("orthogonal", False)
+    expected = {"step", "exp_avg", "exp_avg_sq"} if is_adam else {"momentum_buffer"}
+    if group.get("orthogonal", False):
+        expected.add("step")
+    needs_all = isinstance(optimizer, torch.optim.SGD) and any(states.values())  # the fused kernel does
+    for name, state in states.items():
+        if state.keys() != expected and (state or needs_all):
+            raise RequestError(
+                f"the optimizer state of {name}: expected {', '.join(sorted(expected))}, "
+                f"got {', '.join(sorted(state)) or 'nothing'}"
+            )
 
 
 # Muon -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 
 from heedful.artifacts.run_folder import write_card
 from heedful.errors import RequestError
+from heedful.files import stamped
 from heedful.runs.comparing import ABSENT, Validation, compare, flattened
 
 STARTED = {
@@ -146,7 +147,7 @@ def test_equal_rows_are_the_same_validation_data_whatever_their_source(make):
             "train": {**empty, "sha256": "0" * 64},
             "valid": {**empty, "sha256": rows * 32},
         }
-        (folder / "data.json").write_text(json.dumps(report))
+        (folder / "data.json").write_text(json.dumps(stamped(report)))
     same = compare(folders[:2])
     assert (same.notes, same.differences) == ([], {})
     (note,) = compare(folders[1:]).notes

@@ -7,6 +7,7 @@ import pytest
 from heedful.artifacts.run_folder import FORMAT
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import RequestError
+from heedful.files import stamped
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.demo import NAMES, Comparison, drawn_pair, judged_pairs, recipe_of, state_of
 from heedful.tasks.prediction import Prediction
@@ -25,7 +26,7 @@ def save(folder, recipe, stopped=None):
     (folder / "recipe.yaml").write_text(dump_yaml(recipe.model_dump(mode="json")), encoding="utf-8")
     if stopped:
         card = {"version": FORMAT, "stopped": stopped, "files": {}}
-        (folder / "run.json").write_text(json.dumps(card))
+        (folder / "run.json").write_text(json.dumps(stamped(card)))
 
 
 @pytest.mark.parametrize(

@@ -532,12 +532,12 @@ def test_a_card_that_is_missing_or_damaged_is_named_and_written_again_by_resumin
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
-def test_a_card_without_its_own_hash_is_read(run):
-    """As earlier versions wrote it."""
+def test_a_card_without_its_own_hash_is_damaged(run):
     card = json.loads((run / "run.json").read_text("utf-8"))
     del card["sha256"]
     (run / "run.json").write_text(json.dumps(card), "utf-8")
-    load(run, device="cpu")
+    with pytest.raises(DamagedError, match=r"run\.json: .*sha256: missing"):
+        load(run, device="cpu")
 
 
 def test_an_imported_run_without_its_card_is_not_trained_from_the_start(run):

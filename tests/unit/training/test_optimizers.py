@@ -9,6 +9,7 @@ from heedful.errors import RequestError
 from heedful.training.optimizers import (
     AdamConfig,
     AdamWConfig,
+    MuonConfig,
     SGDConfig,
     build_optimizer,
     clip,
@@ -152,3 +153,24 @@ def test_state_of_another_model_is_refused():
         load_state_tensors(optimizer, model, {"embeding.weight/exp_avg": torch.zeros(11, 5)})
     with pytest.raises(RequestError, match=r"exp_avg of embedding.weight: .*got \[5, 11\]"):
         load_state_tensors(optimizer, model, {"embedding.weight/exp_avg": torch.zeros(5, 11)})
+
+
+@pytest.mark.parametrize(
+    "config", [AdamConfig(), AdamWConfig(), SGDConfig(momentum=0.9), MuonConfig()], ids=lambda c: c.kind
+)
+def test_state_with_an_entry_missing_unknown_or_of_another_type_is_refused(config):
+    model = _model()
+    optimizer = build_optimizer(config, model)
+    _run(model, optimizer, RATES[:2])
+    tensors = state_tensors(optimizer, model)
+    assert tensors
+    for key, tensor in tensors.items():
+        name = key.rpartition("/")[0]
+        others = {other: value for other, value in tensors.items() if other != key}
+        for damaged in (others, {**others, f"{name}/other": tensor}, {**tensors, f"{name}/other": tensor}):
+            with pytest.raises(RequestError, match=rf"the optimizer state of {name}: expected"):
+                load_state_tensors(optimizer, model, damaged)
+        for kind in (torch.complex64, torch.int64, torch.bool):
+            with pytest.raises(RequestError, match=rf"of {name}: expected real numbers, got {str(kind)[6:]}"):
+                load_state_tensors(optimizer, model, {**tensors, key: tensor.to(kind)})
+    load_state_tensors(optimizer, model, tensors)

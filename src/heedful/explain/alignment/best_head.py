@@ -36,7 +36,6 @@ MIN_PAIRS = 20
 class BestHeadRecord(StampedRecord):
     """Content of ``alignment.json``, with layers and heads from 0; ``head`` is null for a mean of heads."""
 
-    sha256: Digest
     version: Literal[3]
     layer: Count
     head: Count | None

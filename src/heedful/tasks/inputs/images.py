@@ -195,7 +195,7 @@ class ReaderEntry(Record):
 
     size: PositiveInt
     channels: Literal[1, 3]
-    mean: list[float]
+    mean: list[Annotated[float, Field(ge=0, le=1)]]
     std: list[Annotated[float, Field(gt=0)]]
     first: Text = ""
     levels: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
