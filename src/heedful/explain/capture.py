@@ -214,7 +214,7 @@ def capture_maps(
     heads = {site.tap: None if len(site.heads) == site.n_heads else site.heads for site in sites}
     with capture(run.model, heads) as captured:
         hidden = run.model(batch.inputs, batch.source)
-    scores: list[float] = targets.scores(hidden).tolist()
+    scores: list[float] = targets.scores(hidden, batch).tolist()
     maps = [_attention_map(site, captured[site.tap][-1], axes) for site in sites]
     task, name, answer = run.recipe.task.kind, run.folder.path.resolve().name, prepared.answer.to_dict()
     return Explanation(task, name, input, answer, axes, maps, _log_probs(targets, axes, scores))

@@ -186,7 +186,7 @@ class Classification(WholeTextTask):
         """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
         batch, axes = self.text_input(task_input)
         label = answer.text if options.target is None else options.target
-        targets = PredictionTargets.of_class(model, self.processor.labels, batch, label)
+        targets = PredictionTargets.of_class(model, self.processor.labels, label)
         return ModelInput(batch, axes, answer, targets)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:

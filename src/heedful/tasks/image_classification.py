@@ -207,7 +207,7 @@ class ImageClassification(ImageTask):
         batch = Batch.of_images(self.to_images([pixels]), [0])
         before = config.n_tokens - int(np.prod(config.grid))
         label = answer.text if options.target is None else options.target
-        targets = PredictionTargets.of_class(model, self.processor.labels, batch, label)
+        targets = PredictionTargets.of_class(model, self.processor.labels, label)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, targets)
 
     def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:

@@ -127,21 +127,26 @@ class PredictionTargets:
         axis: name of the axis.
         positions: the token of the axis that each target is about; ``()`` if they are about the whole input.
         answers: the index of each answer, ``[n]``.
-        logits: maps hidden states ``[T, d]`` to the logits of all targets in order, in chunks ``[m, C]``.
+        logits: maps hidden states ``[T, d]`` and their batch to the logits of all targets in order, in chunks
+            ``[m, C]``. A batch of several variants of the input has the targets of the first variant, then
+            those of the second, and so on.
         name: maps (question i, answer index c) to the text shown for the answer.
         n_given: number of targets, from the first, whose answers were given (a prompt) instead of predicted.
         are_tokens: whether the answers are tokens of the axis, or replace its mask tokens.
-        numbers: maps hidden states to the answers ``[n]`` if they are numbers, which have no probability.
+        are_positions: whether the answers are positions of the axis.
+        numbers: maps hidden states and their batch to the answers ``[n]`` if they are numbers, which have no
+            probability.
     """
 
     axis: str
     positions: tuple[int, ...]
     answers: Int[Tensor, " n"]
-    logits: Callable[[Tensor], Iterator[Tensor]]
+    logits: Callable[[Tensor, Batch], Iterator[Tensor]]
     name: Callable[[int, int], str]
     n_given: int = 0
     are_tokens: bool = False
-    numbers: Callable[[Tensor], Tensor] | None = None
+    are_positions: bool = False
+    numbers: Callable[[Tensor, Batch], Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -151,12 +156,12 @@ class PredictionTargets:
         """Texts shown for the answers."""
         return [self.name(i, answer) for i, answer in enumerate(self.answers.tolist())]
 
-    def scores(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, " n"]:
+    def scores(self, hidden: Float[Tensor, "T d"], batch: Batch) -> Float[Tensor, " n"]:
         """Return the natural log-probability of each answer, or the values if they are numbers."""
         if self.numbers is not None:
-            return self.numbers(hidden)
+            return self.numbers(hidden, batch)
         scores, start = [], 0
-        for logits in self.logits(hidden):
+        for logits in self.logits(hidden, batch):
             answers = self.answers[start : start + len(logits)].to(logits.device)
             scores.append(logits.float().log_softmax(-1).gather(1, answers[:, None])[:, 0])
             start += len(logits)
@@ -177,44 +182,46 @@ class PredictionTargets:
             axis,
             tuple(positions),
             batch.targets,
-            chunked_logits(model.heads["token"], batch),
+            chunked_logits(model.heads["token"]),
             lambda i, token: tokenizer.tokens([token])[0],
             n_given,
             are_tokens=True,
         )
 
     @classmethod
-    def of_class(cls, model: Model, labels: Sequence[str], batch: Batch, label: str) -> "PredictionTargets":
+    def of_class(cls, model: Model, labels: Sequence[str], label: str) -> "PredictionTargets":
         """Return the question which class the input belongs to, with ``label`` as the answer.
 
         Raises:
             RequestError: it is not one of the labels.
         """
         (label,) = check_known([label], labels)
-        heads, layout = model.heads, batch.inputs.layout
+        heads = model.heads
         return cls(
             INPUT,
             (),
             torch.tensor([labels.index(label)]),
-            lambda hidden: iter([class_logits(hidden, heads, layout.to(hidden.device))]),
+            lambda hidden, batch: iter([class_logits(hidden, heads, batch.inputs.layout)]),
             lambda i, index: labels[index],
         )
 
     @classmethod
-    def of_number(cls, predict_number: Callable[[Tensor], Tensor], text: str) -> "PredictionTargets":
+    def of_number(cls, predict_number: Callable[[Tensor, Batch], Tensor], text: str) -> "PredictionTargets":
         """Return the question for a number about the whole input.
 
         Args:
-            predict_number: maps hidden states ``[T, d]`` to the number, ``[1]``.
+            predict_number: maps hidden states ``[T, d]`` and their batch to the number, ``[1]``.
             text: the number as it is shown.
         """
         answer = torch.zeros(1, dtype=torch.int64)
-        return cls(INPUT, (), answer, lambda hidden: iter(()), lambda i, n: text, numbers=predict_number)
+        return cls(
+            INPUT, (), answer, lambda hidden, batch: iter(()), lambda i, n: text, numbers=predict_number
+        )
 
 
-def chunked_logits(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
+def chunked_logits(head: nn.Module) -> Callable[[Tensor, Batch], Iterator[Tensor]]:
     """Return a function that yields the logits of the question positions in chunks, to limit memory."""
-    return lambda hidden: (head(part) for part in batch.picked(hidden).split(CHUNK))
+    return lambda hidden, batch: (head(part) for part in batch.picked(hidden).split(CHUNK))
 
 
 @dataclass(frozen=True)

@@ -261,11 +261,11 @@ class MultilabelClassification(Classification):
             explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
             explained = check_known(explained, labels)
         indices = [labels.index(label) for label in explained]
-        heads, layout = model.heads, batch.inputs.layout
+        heads = model.heads
 
-        def logits(hidden: Tensor) -> Iterator[Tensor]:
+        def logits(hidden: Tensor, batch: Batch) -> Iterator[Tensor]:
             # softmax([0, z]) is [1 - sigmoid(z), sigmoid(z)].
-            z = class_logits(hidden, heads, layout.to(hidden.device))[0, indices]
+            z = class_logits(hidden, heads, batch.inputs.layout)[:, indices].flatten()
             yield torch.stack([torch.zeros_like(z), z], dim=-1)
 
         targets = PredictionTargets(

@@ -253,10 +253,10 @@ class Regression(WholeTextTask):
         """Prepare a text or pair of texts; the prediction is a number, which has no probability."""
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
         batch, axes = self.text_input(task_input)
-        restored, layout = self.processor.scale.restored, batch.inputs.layout
+        restored = self.processor.scale.restored
 
-        def predicted_number(hidden: Tensor) -> Tensor:
-            return restored(values(hidden, model.heads, layout.to(hidden.device)))
+        def predicted_number(hidden: Tensor, batch: Batch) -> Tensor:
+            return restored(values(hidden, model.heads, batch.inputs.layout))
 
         return ModelInput(batch, axes, answer, PredictionTargets.of_number(predicted_number, answer.text))
 

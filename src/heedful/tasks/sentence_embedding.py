@@ -388,11 +388,10 @@ class SentenceEmbedding(TextTask):
         ids = tokenizer.encode(text)
         refuse_empty(ids)
         batch = template([truncate([ids], longest, template)])
-        layout = batch.inputs.layout
         (other,) = embed(model, self.embedding_inputs([pair]))
 
-        def similarity(hidden: Tensor) -> Tensor:
-            vector = unit_vectors(hidden, model.heads, layout.to(hidden.device))
+        def similarity(hidden: Tensor, batch: Batch) -> Tensor:
+            vector = unit_vectors(hidden, model.heads, batch.inputs.layout)
             fixed = torch.as_tensor(other.vector, device=hidden.device)
             return vector @ nn.functional.normalize(fixed, dim=0)
 

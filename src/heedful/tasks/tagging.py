@@ -465,7 +465,7 @@ class Tagging(TextTask):
             INPUT,
             tuple(batch.rows.tolist()),
             torch.tensor([processor.labels.index(tag) for tag in answer.tags]),
-            chunked_logits(model.heads[TAG], batch),
+            chunked_logits(model.heads[TAG]),
             lambda i, number: processor.labels[number],
         )
         axis = words_axis(processor.text, ids_in(batch), words, ids)

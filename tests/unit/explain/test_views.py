@@ -45,7 +45,7 @@ def own(run, reading):
     """The model's own log-probabilities of the answers, and of all possible ones, ``[n, C]``."""
     with torch.no_grad():
         hidden = run.model(reading.batch.inputs, reading.batch.source)
-        every = torch.cat([part.log_softmax(-1) for part in reading.targets.logits(hidden)])
+        every = torch.cat([part.log_softmax(-1) for part in reading.targets.logits(hidden, reading.batch)])
     return every.gather(1, reading.targets.answers[:, None])[:, 0], every
 
 
@@ -159,7 +159,7 @@ def scaled(model, name, token, by):
 def score(run, reading):
     with torch.no_grad():
         hidden = run.model(reading.batch.inputs, reading.batch.source)
-        return reading.targets.scores(hidden)[reading.targets.n_given :].double().sum().item()
+        return reading.targets.scores(hidden, reading.batch)[reading.targets.n_given :].double().sum().item()
 
 
 def slope(run, reading, name, token):

@@ -121,7 +121,7 @@ def test_each_predicted_label_is_a_question_with_its_probability(run):
     given = run.task.model_input(run.model, "two seven", AnswerOptions(), found)
     assert given.targets.names == found.labels
     with torch.no_grad():
-        scores = given.targets.scores(run.model(given.batch.inputs))
+        scores = given.targets.scores(run.model(given.batch.inputs), given.batch)
     expected = [np.log(found.probabilities[label]) for label in found.labels]
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
     assert explained.answer["text"] == found.text

@@ -75,7 +75,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
         raise RequestError("view gradients needs an embedding or pixels; use another view")
     with torch.enable_grad(), _capture_embeddings(run.model, embeddings) as embedded:
         hidden = run.model(batch.inputs, batch.source)
-        score = targets.scores(hidden)[targets.n_given :].sum()
+        score = targets.scores(hidden, batch)[targets.n_given :].sum()
         inputs = [*(embedded[name] for name in embeddings), *pixels.values()]
         gradients = torch.autograd.grad(score, inputs)
     values = {"score": rounded(score.item()), "answers": targets.names[targets.n_given :]}

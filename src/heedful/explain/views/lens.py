@@ -21,7 +21,7 @@ from heedful.explain.views.shared import (
     stacks_of,
 )
 from heedful.runs.loading import LoadedRun
-from heedful.tasks.model_input import ModelInput, PredictionTargets
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -65,14 +65,15 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     check_has_probability(prepared)
     ((name, stack),) = ((name, stack) for name, stack in stacks_of(run.model).items() if name != "encoder")
     depths = hidden_states(run.model, prepared, [name])[name] if len(prepared.targets) else []
-    read_outs = [_read_out(prepared.targets, stack.norm(hidden)) for hidden in depths]
+    read_outs = [_read_out(prepared, stack.norm(hidden)) for hidden in depths]
     return {**questions_of(prepared), "depths": read_outs}
 
 
-def _read_out(targets: PredictionTargets, hidden: Float[Tensor, "T d"]) -> JsonObject:
+def _read_out(prepared: ModelInput, hidden: Float[Tensor, "T d"]) -> JsonObject:
+    targets = prepared.targets
     log_probs: list[float] = []
     top = []
-    for logits in targets.logits(hidden):
+    for logits in targets.logits(hidden, prepared.batch):
         chunk, start = logits.float().log_softmax(-1), len(log_probs)
         answers = targets.answers[start : start + len(chunk)].to(chunk.device)
         log_probs += chunk.gather(1, answers[:, None])[:, 0].tolist()

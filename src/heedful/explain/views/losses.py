@@ -44,7 +44,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     """
     check_has_probability(prepared)
     batch, given = prepared.batch, prepared.targets.n_given
-    scores = prepared.targets.scores(run.model(batch.inputs, batch.source)).double()
+    scores = prepared.targets.scores(run.model(batch.inputs, batch.source), batch).double()
     predicted = scores[given:]
     mean = -predicted.mean() if len(predicted) else None
     return {

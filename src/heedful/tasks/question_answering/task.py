@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from pydantic import PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -346,14 +346,20 @@ class QuestionAnswering(TextTask):
             if answer_tokens is None
             else tuple(len(question_ids) + 2 + position for position in answer_tokens)
         )
-        ids, layout = ids_in(batch), batch.inputs.layout
+        ids = ids_in(batch)
         labels = tokenizer.tokens(ids)
+
+        def logits(hidden: Tensor, batch: Batch) -> Iterator[Tensor]:
+            # [B, S, 2] becomes [2 B, S]: start and end of each sequence.
+            yield answer_log_probs(hidden, model.heads, batch.inputs.layout).mT.flatten(0, 1)
+
         targets = PredictionTargets(
             INPUT,
             answer_positions,
             torch.tensor(answer_positions),
-            lambda hidden: iter([answer_log_probs(hidden, model.heads, layout.to(hidden.device))[0].mT]),
+            logits,
             lambda i, position: labels[position],
+            are_positions=True,
         )
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, targets)
 

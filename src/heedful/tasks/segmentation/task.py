@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -262,12 +262,9 @@ class ImageSegmentation(ImageTask):
         head = model.heads[MASK]
         assert isinstance(head, SegmentationHead)
 
-        def patch_scores(hidden: Tensor) -> Float[Tensor, "N C"]:
-            return head.patch_scores(hidden, images.layout)[0]
-
         with torch.no_grad():
             on_device = images.to(next(model.parameters()).device)
-            answers = patch_scores(model(on_device)).argmax(-1).cpu()
+            answers = head.patch_scores(model(on_device), on_device.layout)[0].argmax(-1).cpu()
         explained = torch.arange(len(answers))
         if options.target is not None:
             (target,) = check_known([options.target], labels)
@@ -275,11 +272,15 @@ class ImageSegmentation(ImageTask):
             if not len(explained):
                 raise RequestError(f"no patch of the image has the label {options.target!r}; choose another")
         masks = np.full((1, config.image_size, config.image_size), UNSCORED, dtype=np.uint8)
+
+        def logits(hidden: Tensor, batch: Batch) -> Iterator[Tensor]:
+            yield head.patch_scores(hidden, batch.inputs.layout)[:, explained.to(hidden.device)].flatten(0, 1)
+
         targets = PredictionTargets(
             INPUT,
             tuple((explained + before).tolist()),
             answers[explained],
-            lambda hidden: iter([patch_scores(hidden)[explained.to(hidden.device)]]),
+            logits,
             lambda i, index: labels[index],
         )
         axes = {INPUT: patches_axis(config.grid, before, pixels)}

@@ -260,7 +260,9 @@ def test_each_patch_is_a_question_for_its_most_probable_class():
     scores = built.heads["mask"].patch_scores(hidden, questions.batch.inputs.layout)[0]
     assert questions.targets.positions == (1, 2, 3, 4)  # behind the class token
     assert torch.equal(questions.targets.answers, scores.argmax(-1))
-    torch.testing.assert_close(questions.targets.scores(hidden), scores.log_softmax(-1).amax(-1))
+    torch.testing.assert_close(
+        questions.targets.scores(hidden, questions.batch), scores.log_softmax(-1).amax(-1)
+    )
     assert questions.targets.names == [LABELS[k] for k in scores.argmax(-1)]
 
 
