@@ -91,7 +91,7 @@ HARMLESS: dict[str, float] = {
     "CompressedAttentionConfig.factor": 1_000_000,  # a table, which has to fit in memory
     "EncoderConfig.max_length": ANY,  # of learned positions a table, which is refused if it does not fit
     "EncoderConfig.segments": 1_000_000,  # a table, which has to fit in memory
-    "LanguageModelConfig.context": 1_000_000,  # a table, which has to fit in memory
+    "LanguageModelConfig.context": ANY,  # the same; no window is longer than the data
     **{
         f"{config}.{key}": ANY
         for config, keys in (line.split(": ") for line in ANY_VALUE.strip().splitlines())
