@@ -62,7 +62,7 @@ PANELS_PER_ROW = 4
 """Images per row."""
 LONGEST_LABEL = 28
 """Maximum characters of a row's label."""
-LONGEST_CELL = 22
+LONGEST_CELL = 18
 """Maximum characters of a table's cell."""
 LARGEST_SIDE = 3.6
 """Inches of the larger side of a heat map without names."""

@@ -140,14 +140,13 @@ def _(drawing: PatchValues, axes: Axes, style: Style, width: int) -> list[str]:
         else:
             links.append((label, _strongest(values)))
     longest = max(cell_len(label) for label, _ in links)
-    output = ["strongest patches (row,column):"]
-    output += [f"{label}{' ' * (longest - cell_len(label))}  {patches}" for label, patches in links]
+    output = [f"{label}{' ' * (longest - cell_len(label))}  {patches}" for label, patches in links]
     if is_signed or len(panels) > 1 or max(panels[0][1].shape) > LARGEST_GRID:
-        return output
+        return ["strongest patches (row,column):", *output]
     values = panels[0][1]
     rows, columns = ([str(i + 1) for i in range(n)] for n in values.shape)
     grid = heat_map(columns, rows, values / (values.max() or 1.0), style=style, width=width - 2)
-    return [*grid.splitlines(), *output]
+    return [*grid.splitlines(), "strongest patches (row,column); the first is 1 in the map:", *output]
 
 
 _SIGNS = {"positive": 1.0, "negative": -1.0}

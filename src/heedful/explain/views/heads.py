@@ -84,8 +84,8 @@ def _stacks(explanation: "Explanation") -> dict[Stack, list[AttentionMap]]:
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return tables of sharpness, where clicking a cell opens the head; for images, thumbnails of all heads.
 
-    The page always has thumbnails. Those of a stack share a scale, which ends at the largest cell. The colour
-    depends on the square root of the weight, because broad heads would be too faint beside sharp ones.
+    The page always has thumbnails. Those of a stack share a scale. The colour depends on the square root of
+    the weight, because broad heads would be too faint beside sharp ones.
     """
     tables = [
         head_table(_title(stack), stack["layers"], "sharpness", 1.0, media={"page", "terminal"})

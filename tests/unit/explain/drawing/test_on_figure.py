@@ -164,7 +164,7 @@ def test_cells_have_their_texts_and_colours():
         ["a", "b"],
         ["c 0.50", ""],
         ["N", "3"],
-        ["0.1235", "transformation transf\N{HORIZONTAL ELLIPSIS}"],
+        ["0.1235", "transformation tr\N{HORIZONTAL ELLIPSIS}"],
     ]
     assert [[shown[j, i].get_text() for j in range(2)] for i in range(4)] == wanted
     assert [at for at, text in shown.items() if text.get_weight() == "bold"] == [(0, 1)]
