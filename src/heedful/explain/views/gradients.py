@@ -43,7 +43,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
 
     e_t is the output of the embedding for token t, including its position (and after the norm, if the
     embedding has one). The sum of ``products`` is the derivative of S along e, the rate at which S grows when
-    all inputs are scaled up; a positive product supports the answer. ``norms`` measure how much a small
+    all inputs are scaled up; the sign of one product is not evidence. ``norms`` measure how much a small
     change of a token can change S, without direction. Neither is the effect of removing the token.
 
     For images, the same is computed for each pixel: e_t is the vector of its normalised channels, which is 0
