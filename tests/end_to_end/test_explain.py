@@ -61,8 +61,8 @@ def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_pat
     shown = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).out
     assert "(given, not predicted by the model)" in shown
     assert f"perplexity {found['more']['losses']['perplexity']:.4g}" in shown
-    assert "gradient x input" in shown
-    assert "(0: embeddings)" in shown
+    assert "Gradient \N{MULTIPLICATION SIGN} input of the source" in shown
+    assert "Logit lens: most probable answer at each depth" in shown
 
 
 def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
@@ -71,23 +71,20 @@ def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
     options = ["--inputs", "lines.txt", "--view", "census"]
     shown = ok(heedful("explain", transformer, *options, cwd=tmp_path))
     assert "explaining 3 inputs" in shown.err
-    assert "census of 6 heads over 3 inputs" in shown.out
+    assert "Census of 6 heads over 3 inputs" in shown.out
     found = ok(heedful("explain", transformer, *options, "--json", "--out", "x.svg", cwd=tmp_path)).json()
     published("explanation", found)
     heads = found["more"]["census"]["heads"]
     assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
         (kind, 0, head) for kind in ("self", "causal", "cross") for head in (0, 1)
     ]
-    rows = [
-        line.split()
-        for line in shown.out.splitlines()
-        if line.startswith(("  self  ", "  causal  ", "  cross  "))
-    ]
-    assert [(row[0], int(row[1]), int(row[2])) for row in rows] == [
-        (head["kind"], head["layer"] + 1, head["head"] + 1) for head in heads
+    table = shown.out[shown.out.index("Each head") :].split("\n\n")[0]
+    rows = [line.split() for line in table.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [
+        [f"{head['layer'] + 1}.{head['head'] + 1}", head["kind"]] for head in heads
     ]
     for row, head in zip(rows, heads, strict=True):
-        assert " ".join(row[3:]).startswith(head["pattern"].split()[0].replace("fixed", "position"))
+        assert row[2] == head["pattern"].split()[0].replace("fixed", "position")
     assert (tmp_path / "x.svg").read_bytes().startswith(b"<?xml")
 
 

@@ -302,10 +302,23 @@ def _show(explanation: "Explanation", tokens: bool) -> None:
     result("")
     if explanation.maps:
         _show_maps(explanation, tokens)
+    _show_views(explanation)
+
+
+def _show_views(explanation: "Explanation") -> None:
+    from heedful.explain.drawing.on_terminal import lines
+    from heedful.explain.drawing.terminal import choose_style
+
+    style, width = choose_style(sys.stdout), terminal_width()
     for name, values in explanation.views.items():
-        for line in view_module(name).lines(explanation, values):
-            result(one_line(line))
-        result("")
+        drawings = view_module(name).drawings(explanation, values)
+        shown = [drawing for drawing in drawings if "terminal" in drawing.media]
+        if not shown:
+            result(f"view {name}: there is nothing to draw\n")
+        for drawing in shown:
+            for line in lines(drawing, explanation.axes, style=style, width=width):
+                result(one_line(line))
+            result("")
 
 
 def _show_maps(explanation: "Explanation", tokens: bool) -> None:

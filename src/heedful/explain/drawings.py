@@ -1,47 +1,94 @@
 """What a view shows: drawings of five kinds, which the page, the terminal and image files draw.
 
 A view returns drawings as plain values (`heedful.explain.views.ViewModule.drawings`), and knows nothing about
-how they are drawn.
+how they are drawn: `heedful.explain.drawing.on_terminal` and `on_figure` draw each kind once, as does the
+script of the page (`page/script/further.js`).
 """
 
+import math
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from heedful.explain.drawing.matrix import Numbers
 from heedful.explain.page.packing import pack_signed
+from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject
+
+Medium = Literal["page", "terminal", "image"]
+"""Where a drawing can be drawn."""
+
+EVERYWHERE: frozenset[Medium] = frozenset(("page", "terminal", "image"))
 
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A drawing with a title."""
+    """A drawing with a title.
+
+    Args:
+        title: above the drawing.
+        note: below the drawing, in small type.
+        media: where it is drawn.
+    """
 
     kind: ClassVar[str]
     title: str
+    note: str = field(default="", kw_only=True)
+    media: AbstractSet[Medium] = field(default=EVERYWHERE, kw_only=True)
 
     def to_dict(self) -> JsonObject:
         """Return the form that the page draws, JSON-ready."""
-        return {"title": self.title, "kind": self.kind}
+        return {"title": self.title, "kind": self.kind, **({"note": self.note} if self.note else {})}
+
+
+class TokenRow(NamedTuple):
+    """A token that has a number, its further numbers, and whether it is muted."""
+
+    label: str
+    value: float
+    others: Sequence[float]
+    is_muted: bool
 
 
 @dataclass(frozen=True, eq=False)
 class TokenValues(Drawing):
-    """A number for each token of an axis; None for tokens without one.
+    """A number for each token of an axis, or for each of other words; None for those without one.
 
     Args:
         axis: the name of the axis.
-        values: the numbers.
+        values: the numbers, which may be infinite.
+        labels: the words that the numbers belong to, instead of the tokens of the axis.
+        name: what the numbers are, in a word.
+        others: further numbers of each token, by name; shown in the terminal.
+        muted: for each number, whether it matters less: grey in images, in parentheses in the terminal.
     """
 
     kind: ClassVar[str] = "tokens"
     axis: str
     values: Sequence[float | None]
+    labels: Sequence[str] | None = None
+    name: str = field(default="", kw_only=True)
+    others: Mapping[str, Sequence[float]] = field(default_factory=dict, kw_only=True)
+    muted: Sequence[bool] = field(default=(), kw_only=True)
+
+    def rows(self, axes: Mapping[str, Axis]) -> list[TokenRow]:
+        """Return a row for each token that has a number."""
+        labels = axes[self.axis].tokens if self.labels is None else self.labels
+        muted = self.muted or [False] * len(self.values)
+        rows = enumerate(zip(labels, self.values, muted, strict=True))
+        return [
+            TokenRow(label, value, [numbers[i] for numbers in self.others.values()], is_muted)
+            for i, (label, value, is_muted) in rows
+            if value is not None
+        ]
 
     def to_dict(self) -> JsonObject:
         """Return the form that the page draws, JSON-ready."""
-        return {**super().to_dict(), "side": self.axis, "values": [*self.values]}
+        values = [None if value is None or not math.isfinite(value) else value for value in self.values]
+        labels = {} if self.labels is None else {"labels": [*self.labels]}
+        return {**super().to_dict(), "side": self.axis, "values": values, **labels}
 
 
 @dataclass(frozen=True)
@@ -52,6 +99,8 @@ class Cell:
         text: its text.
         share: the darkness of its background, from 0 to 1.
         probability: shown beside the text, and as its background.
+        colour: of its background, ``#rrggbb``.
+        is_emphasised: whether the text is bold.
         tap: with ``head``, the head that a click opens.
         head: its index, from 0.
     """
@@ -59,19 +108,31 @@ class Cell:
     text: str
     share: float | None = None
     probability: float | None = None
+    colour: str | None = None
+    is_emphasised: bool = False
     tap: str | None = None
     head: int | None = None
 
     def to_json(self) -> object:
         """Return the form that the page draws, JSON-ready."""
-        if self.probability is not None:
+        if self.probability is not None and not self.is_emphasised:
             return [self.text, self.probability]
-        keys = ("text", "share", "tap", "head")
-        return {key: value for key in keys if (value := getattr(self, key)) is not None}
+        keys = ("text", "share", "probability", "colour", "tap", "head")
+        cell = {key: value for key in keys if (value := getattr(self, key)) is not None}
+        return {**cell, "bold": True} if self.is_emphasised else cell
 
 
 CellLike: TypeAlias = Cell | str | float | None
 """A cell; a text or number alone, without colour or link; or nothing."""
+
+
+def cell_text(cell: CellLike) -> str:
+    """Return the text of a cell, with its probability; numbers have four decimal places."""
+    if isinstance(cell, Cell):
+        return cell.text if cell.probability is None else f"{cell.text} {cell.probability:.2f}"
+    if cell is None:
+        return ""
+    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +140,7 @@ class Table(Drawing):
     """A table of texts and numbers.
 
     Args:
-        columns: names of the columns.
+        columns: names of the columns; the first names the rows.
         rows: the cells of each row.
     """
 
@@ -139,10 +200,25 @@ class PatchValues(Drawing):
 
 @dataclass(frozen=True, eq=False)
 class Heat(Drawing):
-    """A matrix of numbers from -1 (red) to 1 (blue); NaN is empty."""
+    """A matrix of numbers from -1 (red) to 1 (blue); NaN is empty.
+
+    Args:
+        values: the matrix.
+        rows: names of the rows. Each of fewer names than rows is that of an equal part of them.
+        columns: names of the columns, likewise.
+        power: the colour in images is that of ``value ** power``.
+    """
 
     kind: ClassVar[str] = "heat"
     values: Numbers
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    power: float = 1.0
+
+    @property
+    def has_named_cells(self) -> bool:
+        """Whether each row and each column has a name."""
+        return self.values.shape == (len(self.rows), len(self.columns))
 
     def to_dict(self) -> JsonObject:
         """Return the form that the page draws, JSON-ready."""

@@ -16,7 +16,7 @@ from heedful.explain.alignment.word_alignment import (
 )
 from heedful.explain.attention_map import AttentionMap, BestHead
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, on_grid, strongest_links
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.scripts import NO_WORD, has_script_without_spaces
 
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
 """What is added to the title of a matrix between words of such a script."""
-
-N_STRONGEST = 3
-"""Maximum number of weights shown per row."""
-
-MIN_WEIGHT = 0.005
-"""Smallest weight shown; smaller ones would be rounded to 0.00."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +54,9 @@ class AttentionMatrix:
         note = PIECES_ARE_WORDS if has_script_without_spaces(surface) else ""
         return AttentionMatrix(word_axis(self.queries), word_axis(self.keys), weights, self.title + note)
 
-    def strongest(self, n: int = N_STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
+    def strongest(self, n: int = N_STRONGEST) -> Links:
         """Return, for each row, its token and the tokens with the largest weights."""
-        token_links = []
-        for token, row in zip(self.queries.tokens, self.weights, strict=True):
-            top = np.argsort(-row, kind="stable")[:n]
-            token_links.append(
-                (token, [(self.keys.tokens[i], float(row[i])) for i in top if row[i] >= MIN_WEIGHT])
-            )
-        return token_links
+        return strongest_links(self.queries.tokens, self.keys.tokens, self.weights, n)
 
 
 def words_of(axis: Axis) -> tuple[list[str], list[int]]:

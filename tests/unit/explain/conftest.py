@@ -1,6 +1,7 @@
 """A tiny run of every task, with random weights far from their first ones."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -352,3 +353,23 @@ def drawn_on_white():
         return drawn
 
     return draw
+
+
+@pytest.fixture
+def labels_are_apart():
+    """Check that no label of a tick overlaps another one of its axis; slanted ones by their distance."""
+
+    def check(figure):
+        figure.canvas.draw()
+        for axes in figure.axes:
+            for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+                shown = [label for label in labels if label.get_visible() and label.get_text()]
+                for one, other in pairwise(shown):
+                    if one.get_rotation():
+                        # They are parallel: their distance is that of their anchors, across.
+                        apart = (other.get_window_extent().x0 - one.get_window_extent().x0) / 2**0.5
+                        assert apart > one.get_fontsize() * figure.dpi / 72, (one, other)
+                    else:
+                        assert not one.get_window_extent().overlaps(other.get_window_extent()), (one, other)
+
+    return check

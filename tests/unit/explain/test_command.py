@@ -112,7 +112,7 @@ def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
 def test_a_model_without_attention_has_its_views(command, name, given):
     with pytest.raises(RequestError, match="has no attention weights; available views: "):
         command(name, given)
-    assert "gradient x input" in command(name, given, "--view", "gradients")
+    assert "gradient \N{MULTIPLICATION SIGN} input" in command(name, given, "--view", "gradients")
     with pytest.raises(RequestError, match="has no attention weights"):
         command(name, given, "--kind", "self", "--view", "gradients")
 
@@ -162,9 +162,10 @@ def test_a_census_of_a_file_of_inputs(command, explained, lines, tmp_path, publi
     assert found["more"]["census"]["inputs"] == 4
     assert (tmp_path / "x.svg").read_text("utf-8").startswith("<?xml")
     shown = command("classification", given, *others, "--view", "census")
-    assert "census of 6 heads over 4 inputs" in shown
-    heads = [line.split()[:3] for line in shown.splitlines() if line.startswith("  self  ")]
-    assert heads == [["self", str(layer), str(head)] for layer in (1, 2) for head in (1, 2, 3)]
+    assert "Census of 6 heads over 4 inputs" in shown
+    rows = shown[shown.index("Each head") :].split("\n\n")[0].splitlines()[2:]
+    heads = [line.split()[:2] for line in rows]
+    assert heads == [[f"{layer}.{head}", "self"] for layer in (1, 2) for head in (1, 2, 3)]
 
 
 def test_a_file_is_enough(command, lines):

@@ -15,6 +15,8 @@ from PIL import Image
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.capture import explain_input, prepare_input
+from heedful.explain.drawing.on_figure import figure
+from heedful.explain.drawing.on_terminal import lines
 from heedful.explain.explanation import Explanation
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
@@ -105,11 +107,13 @@ def test_an_answer_of_probability_0_is_null(published, explained):
     losses = plain["more"]["losses"]
     assert (losses["losses"][0], losses["probabilities"][0], losses["mean"]) == (None, 0.0, None)
     assert plain["more"]["lens"]["depths"][-1]["log_probs"][0] is None
-    lines = view_module("losses").lines(seen, seen.views["losses"])
-    assert lines[1].split()[0] == "inf"
-    assert lines[-1] == "  mean loss inf, perplexity inf"
-    assert "mean log-probability     -inf" in view_module("lens").lines(seen, seen.views["lens"])[-1]
-    bars = view_module("losses").figure(seen, seen.views["losses"]).axes[0].patches
+    _, drawing = view_module("losses").drawings(seen, seen.views["losses"])
+    shown = lines(drawing, seen.axes)
+    assert shown[2].split()[0] == "inf"
+    assert shown[-1] == "  mean loss inf, perplexity inf"
+    (table,) = view_module("lens").drawings(seen, seen.views["lens"])
+    assert table.rows[-1][-1] == "-inf"
+    bars = figure([drawing], seen.axes).axes[0].patches
     assert bars[0].get_width() == max(bar.get_width() for bar in bars)
     assert "probability 0.0000" in page(seen)
 

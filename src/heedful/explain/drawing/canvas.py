@@ -3,20 +3,19 @@
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from io import BytesIO
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontEntry, findSystemFonts, fontManager, get_font
 from matplotlib.image import imread
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
-from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import printable
@@ -26,14 +25,14 @@ ROW_HEIGHT = 0.24
 """Inches per row of a drawing with one row per token."""
 MAX_CELLS = 120
 """Maximum rows or columns of a readable figure."""
-COLOURS = "Blues"
-"""Colour map of weights and probabilities."""
 SIGNED = "RdBu"
 """Colour map of negative (red) and positive (blue) values."""
 PAGE_COLOURS = ("#ffffff", "#e3ecf5", "#bcd3e8", "#8cb4d8", "#5990c2", "#2f6ca6", "#144a82", "#072a54")
-"""Colours of weights on the page in light mode, from zero to the largest (``--plus`` in its CSS)."""
+"""Colours of weights and probabilities, from zero to the largest, as on the page (``--plus`` in its CSS)."""
 MISSING = "#cdd3da"
 """Colour of missing values."""
+UNIFORM_COLOUR = "#c2410c"
+"""Colour of the line at uniform attention, as on the page."""
 _LIGHT = (0.2126, 0.7152, 0.0722)
 
 
@@ -65,7 +64,8 @@ def check_rows(n: int) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return a white figure of a size in inches."""
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    layout = ConstrainedLayoutEngine(h_pad=0.06)
+    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
@@ -79,7 +79,7 @@ def style_frame(axes: Axes) -> None:
 
 def set_title_without_ticks(axes: Axes, title: str) -> None:
     """Set a title, and remove ticks and their labels."""
-    axes.set_title(printable(title), fontsize=10, parse_math=False)
+    axes.set_title(title, fontsize=10, parse_math=False)
     axes.set_xticks([])
     axes.set_yticks([])
     style_frame(axes)
@@ -101,26 +101,32 @@ def label_rows(axes: Axes, tokens: Sequence[str]) -> None:
     style_frame(axes)
 
 
-Ticks = tuple[ArrayLike, Iterable[str]]
-"""The positions of ticks and their labels."""
+def label_cells(
+    axes: Axes, shape: tuple[int, ...], columns: Sequence[str], rows: Sequence[str], *, is_slanted: bool
+) -> None:
+    """Label rows and columns of a matrix, those of columns above.
 
-
-def label_heads(axes: Axes, layers: Ticks, heads: Ticks) -> None:
-    """Label a table of layers by heads; both are ticks and their labels."""
-    axes.set_xticks(*heads, fontsize=8)
-    axes.set_yticks(*layers, fontsize=8)
-    axes.set_xlabel("head", fontsize=9)
-    axes.set_ylabel("layer", fontsize=9)
+    Each of fewer labels than rows, or columns, is in the middle of an equal part of them.
+    """
+    down, across = (
+        [(i + 0.5) * n / len(names) - 0.5 for i in range(len(names))]
+        for n, names in zip(shape, (rows, columns), strict=True)
+    )
+    axes.xaxis.tick_top()
+    axes.set_xticks(across, columns)
+    if is_slanted:
+        for text in axes.get_xticklabels():
+            text.set(rotation=45, horizontalalignment="left", rotation_mode="anchor")
+    axes.set_yticks(down, rows)
+    for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        text.set_parse_math(False)
+        text.set_fontsize(11)
     style_frame(axes)
 
 
+@cache
 def colours() -> Colormap:
-    """Return the colour map of weights, from 0 to 1."""
-    return matplotlib.colormaps[COLOURS]
-
-
-def page_colours() -> Colormap:
-    """Return the page's colour map: 256 colours, interpolated linearly between those of `PAGE_COLOURS`."""
+    """Return the colour map of weights, from 0 to 1: 256 colours, interpolated between `PAGE_COLOURS`."""
     return LinearSegmentedColormap.from_list("heedful", PAGE_COLOURS, N=256, bad=MISSING)
 
 

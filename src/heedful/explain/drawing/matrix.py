@@ -1,6 +1,6 @@
 """Check, rescale and arrange matrices of weights, and replace unprintable characters, for all drawings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,18 @@ ROUNDING = 1e-4
 
 THUMBNAIL = 48
 """Maximum rows and columns of a thumbnail."""
+
+N_STRONGEST = 3
+"""Maximum number of weights shown per row."""
+
+MIN_WEIGHT = 0.005
+"""Smallest weight shown; smaller ones would be rounded to 0.00."""
+
+SMALL = 1e-2
+"""Below this maximum, numbers are shown in scientific notation."""
+
+Links = list[tuple[str, list[tuple[str, float]]]]
+"""For each row its name, and the names and weights of columns."""
 
 
 def check_weights(source: Sequence[str], target: Sequence[str], weights: ArrayLike) -> Numbers:
@@ -44,6 +56,27 @@ def printable(word: str) -> str:
         character if character.isprintable() or character in JOINERS else "\N{REPLACEMENT CHARACTER}"
         for character in word
     )
+
+
+def strongest_links(
+    rows: Sequence[str], columns: Sequence[str], weights: Numbers, n: int = N_STRONGEST
+) -> Links:
+    """Return, for each row, its name and the names of the columns with the largest weights."""
+    links = []
+    for name, row in zip(rows, weights, strict=True):
+        top = np.argsort(-row, kind="stable")[:n]
+        links.append((name, [(columns[i], float(row[i])) for i in top if row[i] >= MIN_WEIGHT]))
+    return links
+
+
+def number_format(values: Iterable[float]) -> str:
+    """Return the format of numbers: 4 decimal places, or scientific notation if all are small.
+
+    Numbers have a sign if one of them is negative.
+    """
+    numbers = [*values]
+    sign = "+" if min(numbers, default=0) < 0 else ""
+    return sign + (".3e" if 0 < max(map(abs, numbers), default=0) < SMALL else ".4f")
 
 
 def on_grid(values: ArrayLike, axis: "Axis") -> Numbers:

@@ -36,12 +36,16 @@ class Style:
         line: character of the lines from words to their columns.
         ellipsis: character at the end of a truncated word.
         legend: line that explains the levels.
+        bar: character of bars.
+        bold: what begins and what ends bold text.
     """
 
     levels: tuple[str, ...]
     line: str
     ellipsis: str
     legend: str
+    bar: str = "█"
+    bold: tuple[str, str] = ("", "")
 
     def level(self, weight: float) -> int:
         """Return the index into ``levels`` for a weight from 0 to 1; halves are rounded up."""
@@ -61,9 +65,10 @@ COLOUR = Style(
     "│",
     "…",
     _legend([_background(colour, 1) for colour in COLOURS]),
+    bold=("\x1b[1m", "\x1b[0m"),
 )
 SHADES = Style(tuple(sign * CELL for sign in BLOCKS), "│", "…", _legend(BLOCKS))
-ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _legend(DIGITS))
+ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _legend(DIGITS), "#")
 
 
 def choose_style(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
@@ -103,7 +108,7 @@ def heat_map(
         ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
     matrix = check_weights(source, target, weights)
-    rows = [_truncate(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
+    rows = [truncate(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
     margin = max((cell_len(label) for label in rows), default=0) + 1
     column_ranges = _split_columns(source, width - margin, style)
     lines = []
@@ -131,11 +136,11 @@ def _column_labels(words: Sequence[str], margin: int, width: int, style: Style) 
     for i, word in enumerate(words):
         vertical_lines = "".join(f" {style.line} " for _ in range(i))
         space = width - margin - CELL * i - 1
-        lines.append(f"{' ' * margin}{vertical_lines} {_truncate(word, space, style.ellipsis)}")
+        lines.append(f"{' ' * margin}{vertical_lines} {truncate(word, space, style.ellipsis)}")
     return lines
 
 
-def _truncate(word: str, space: int, ellipsis: str) -> str:
+def truncate(word: str, space: int, ellipsis: str) -> str:
     """Return a word, truncated with an ellipsis to at most ``space`` columns."""
     if cell_len(word) <= space:
         return word

@@ -262,11 +262,12 @@ def drawings(explanation: "Explanation") -> list[JsonObject]:
         if view.get("kind") in KINDS:
             entries.append(dict(view))
         elif name in VIEWS:
-            entries += [drawing.to_dict() for drawing in view_module(name).drawings(explanation, view)]
+            found = view_module(name).drawings(explanation, view)
+            entries += [drawing.to_dict() for drawing in found if "page" in drawing.media]
     return [
         drawing
         for drawing in entries
-        if drawing["kind"] not in _OF_AXES or drawing["side"] in explanation.axes
+        if drawing["kind"] not in _OF_AXES or "labels" in drawing or drawing["side"] in explanation.axes
     ]
 
 

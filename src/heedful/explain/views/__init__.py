@@ -17,8 +17,6 @@ from heedful.files import IMAGES
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from heedful.explain.drawings import Drawing
     from heedful.explain.explanation import Explanation
     from heedful.runs.loading import LoadedRun
@@ -102,18 +100,8 @@ class ViewModule(Protocol):
             explanations: the explanation of the input without views, followed by those of further inputs.
         """
 
-    def lines(self, explanation: "Explanation", values: JsonMapping) -> list[str]:
-        """Return the lines shown in the terminal."""
-
     def drawings(self, explanation: "Explanation", values: JsonMapping) -> list["Drawing"]:
-        """Return what the page draws."""
-
-    def figure(self, explanation: "Explanation", values: JsonMapping) -> "Figure":
-        """Return the figure for SVG and PNG files.
-
-        Raises:
-            RequestError: there is nothing to draw, or too much to be readable.
-        """
+        """Return what is drawn of the values, on the page, in the terminal, and in image files."""
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -1,15 +1,15 @@
 """View ``class-token``: attention of the class token of an image, by layer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.drawing.matrix import on_grid
 from heedful.explain.drawings import Drawing, PatchPanel, PatchValues
-from heedful.explain.views.shared import Figure, rounded_all
+from heedful.explain.views.shared import rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import INPUT, ModelInput
@@ -17,9 +17,6 @@ from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
-
-STRONGEST = 4
-"""Number of patches per layer in the terminal."""
 
 TITLE = "Attention of the class token, mean of heads"
 
@@ -49,32 +46,12 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     return {"side": INPUT, "layers": layers}
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return a line per layer: the patches with the largest weights, as row,column."""
-    output = ["attention of the class token, mean of heads (row,column of patches)"]
-    for name, weights in _layers(values):
-        strongest = np.argsort(-weights, axis=None, kind="stable")[:STRONGEST]
-        positions = [np.unravel_index(int(n), weights.shape) for n in strongest]
-        patches = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in positions)
-        output.append(f"  {name:<9} {patches}   itself {max(0.0, 1 - weights.sum()):.2f}")
-    return output
-
-
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a heat map over the image for each layer."""
-    panels = [PatchPanel(name, weights) for name, weights in _layers(values)]
-    among = len(explanation.axes[values["side"]].tokens)
-    return [PatchValues(TITLE, values["side"], panels, among=among)]
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw the heat maps of all layers side by side, on one scale."""
-    from heedful.explain.drawing.heat_map import attention_panels
-
-    axis, note = explanation.axes[values["side"]], f"answer: {explanation.text}"
-    return attention_panels(list(_layers(values)), axis.image, among=len(axis.tokens), title=TITLE, note=note)
-
-
-def _layers(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
+    axis = explanation.axes[values["side"]]
+    panels = []
     for layer in values["layers"]:
-        yield f"layer {layer['layer'] + 1}", np.asarray(layer["weights"], dtype=float)
+        weights = np.asarray(layer["weights"], dtype=float)
+        label = f"layer {layer['layer'] + 1}; {axis.tokens[0]} {max(0.0, 1 - weights.sum()):.2f}"
+        panels.append(PatchPanel(label, weights))
+    return [PatchValues(TITLE, values["side"], panels, among=len(axis.tokens))]

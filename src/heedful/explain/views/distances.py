@@ -13,7 +13,7 @@ from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
 from heedful.explain.drawings import Drawing
 from heedful.explain.summary import NAMES
-from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
+from heedful.explain.views.shared import head_table, rounded, two_places
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -163,49 +163,12 @@ def image_distance(weights: ArrayLike, grid: tuple[int, int], patch: int, before
 # Output
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return a line per layer: the mean of its heads, then each head."""
-    output = []
-    for stack in values["stacks"]:
-        output.append(f"{_title(stack)}; uniform attention: {two_places(stack['even'])}")
-        output += head_lines(stack["layers"], "distances", 7)
-    return output
-
-
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
     tables: list[Drawing] = []
     for stack in values["stacks"]:
         farthest = max((value or 0.0) for layer in stack["layers"] for value in layer["distances"]) or 1.0
-        title = f"{headline(_title(stack))} (uniform attention: {two_places(stack['even'])})"
-        tables.append(head_table(title, stack["layers"], "distances", farthest))
+        title = f"Mean attention distance in {stack['unit']}: {NAMES[stack['kind']]} of the {stack['side']}"
+        note = f"uniform attention: {two_places(stack['even'])}"
+        tables.append(head_table(title, stack["layers"], "distances", farthest, note=note))
     return tables
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw a panel per stack: a point per head, by layer (Dosovitskiy et al. 2021, figure 7, right)."""
-    from heedful.explain.drawing.canvas import finish_figure, new_figure
-
-    stacks = values["stacks"]
-    fig = new_figure(5.2 * len(stacks), 3.6)
-    for axes, stack in zip(fig.subplots(1, len(stacks), squeeze=False)[0], stacks, strict=True):
-        layers = [layer["layer"] + 1 for layer in stack["layers"]]
-        distances = np.asarray([layer["distances"] for layer in stack["layers"]], dtype=float)
-        depth = np.broadcast_to(np.asarray(layers)[:, None], distances.shape)
-        axes.scatter(
-            depth.ravel(), distances.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="head"
-        )
-        if stack["even"] is not None:
-            axes.axhline(stack["even"], color="0.4", linewidth=1, linestyle="--", label="uniform attention")
-            axes.legend(fontsize=9, frameon=False)
-        axes.set_xticks(layers)
-        axes.set_xlabel("layer", fontsize=9)
-        axes.set_ylabel(f"mean attention distance ({stack['unit']})", fontsize=9)
-        axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(f"{NAMES[stack['kind']]} of the {stack['side']}", fontsize=10)
-    return finish_figure(fig)
-
-
-def _title(stack: JsonMapping) -> str:
-    return f"mean attention distance in {stack['unit']}: {NAMES[stack['kind']]} of the {stack['side']}"

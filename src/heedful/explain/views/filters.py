@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import Numbers, mosaic
 from heedful.explain.drawings import Drawing, Picture
-from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
+from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
@@ -30,6 +29,9 @@ COLUMNS = 7
 
 MIN_TILE_SIDE = 64
 """Minimum side of a tile on the page, in pixels."""
+
+LISTED = 10
+"""Maximum number of components whose variance is listed."""
 
 TITLE = "Principal components of the patch filters"
 
@@ -95,53 +97,23 @@ def patch_filters(weight: ArrayLike, patch: int, count: int = MAX_COMPONENTS) ->
     return patches.transpose(0, 2, 3, 1), shares[:count]
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return the variance explained by the components."""
-    shares, patch = values["shares"], values["patch"]
-    summary = (
-        f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components "
-        f"explain {sum(shares):.0%} of the variance (images: --out FILE.html, .svg or .png)"
-    )
-    return [summary, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
-
-
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
-    """Return the tiles as one image, in descending order of variance."""
+    """Return the tiles as one image, in descending order of variance; none if all filters are equal."""
     if not values["tiles"]:
         return []
     from PIL import Image
 
-    joined, shares = arrange_tiles(values["tiles"]), values["shares"]
+    joined, shares, patch = arrange_tiles(values["tiles"]), values["shares"], values["patch"]
     pixels = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)
     content = BytesIO()
     Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).save(content, "png")
-    return [
-        Picture(
-            TITLE,
-            content.getvalue(),
-            f"{len(shares)} components, which explain {sum(shares):.0%} of the variance",
-            joined.shape[1] * max(8, -(-MIN_TILE_SIDE // values["patch"])),
-        )
-    ]
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw the tiles in descending order of variance.
-
-    Raises:
-        RequestError: there are no components.
-    """
-    from heedful.explain.drawing.canvas import finish_figure, new_figure
-
-    if not values["tiles"]:
-        raise RequestError("the patch filters are all equal, so there are no components to draw")
-    joined, n = arrange_tiles(values["tiles"]), len(values["tiles"])
-    fig = new_figure(max(0.8 * min(COLUMNS, n) + 0.3, 3.2), 0.8 * -(-n // COLUMNS) + 0.8)
-    axes = fig.add_subplot()
-    white = np.where(np.isnan(joined), 1.0, joined)
-    axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
-    axes.set_axis_off()
-    return finish_figure(fig, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
+    text = (
+        f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components "
+        f"explain {sum(shares):.0%} of the variance"
+    )
+    note = f"Variance of the first components: {', '.join(f'{share:.1%}' for share in shares[:LISTED])}"
+    width = joined.shape[1] * max(8, -(-MIN_TILE_SIDE // patch))
+    return [Picture(TITLE, content.getvalue(), text, width, note=note)]
 
 
 def arrange_tiles(tiles: ArrayLike) -> Numbers:

@@ -1,13 +1,12 @@
 """View ``mask``: the predicted mask of an image, class by class."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heedful.explain.drawing.matrix import Numbers
-from heedful.explain.drawings import Drawing, PatchPanel, PatchValues
-from heedful.explain.views.shared import Figure, rounded
+from heedful.explain.drawings import Drawing, PatchPanel, PatchValues, Table
+from heedful.explain.views.shared import rounded
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import INPUT, ModelInput
 from heedful.tasks.segmentation.prediction import Segmentation
@@ -41,28 +40,19 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     }
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return a line for each class that occurs: its share of the pixels."""
-    shares = [f"  {share:7.1%}  {label}" for label, share in values["shares"].items()]
-    return ["predicted mask: share of the pixels of each class", *shares]
-
-
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
-    """Return the pixels of each class, beside the image."""
-    panels = [PatchPanel(name, pixels, is_of_patches=False) for name, pixels in _panels(values)]
-    return [PatchValues(TITLE, values["side"], panels)]
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw the pixels of each class beside the image."""
-    from heedful.explain.drawing.heat_map import attention_panels
-
-    image = explanation.axes[values["side"]].image
-    return attention_panels(list(_panels(values)), image, title=TITLE, note=f"answer: {explanation.text}")
-
-
-def _panels(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
-    """Yield each class that occurs, with its share, and a 1 for each of its pixels."""
+    """Return the pixels of each class, beside the image; in the terminal their share of all pixels."""
     classes = np.asarray(values["classes"])
-    for label, share in values["shares"].items():
-        yield f"{label} {100 * share:.1f} %", (classes == values["labels"].index(label)).astype(float)
+    panels = [
+        PatchPanel(
+            f"{label} {100 * share:.1f} %",
+            (classes == values["labels"].index(label)).astype(float),
+            is_of_patches=False,
+        )
+        for label, share in values["shares"].items()
+    ]
+    rows = [[label, f"{share:.1%}"] for label, share in values["shares"].items()]
+    return [
+        PatchValues(TITLE, values["side"], panels, media={"page", "image"}),
+        Table(TITLE, ["class", "share"], rows, media={"terminal"}),
+    ]

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from heedful.explain.drawing.matrix import Numbers, mosaic
-from heedful.explain.drawings import Drawing, Heat
-from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
+from heedful.explain.drawings import Drawing, Heat, Table
+from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
@@ -73,20 +73,27 @@ def position_similarity(table: ArrayLike) -> Numbers:
     return unit @ unit.T
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return the mean cosine by distance; for patches, within rows, within columns, and elsewhere."""
-    output = []
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
+    """Return a heat map of all pairs; for images, a small map per patch at its location.
+
+    In the terminal, the mean by distance; for patches, within rows, within columns, and elsewhere.
+    """
+    output: list[Drawing] = []
     for name, cosines in _tables(explanation, values):
-        output.append(f"mean cosine similarity of two position vectors of the {name}")
-        if cosines.ndim == 4:
-            output += _patch_lines(cosines)
-        else:
-            steps = [2**k for k in range(10) if 2**k < len(cosines)]
-            output += [f"  distance {step:>4}  {np.diagonal(cosines, step).mean():6.3f}" for step in steps]
+        title = f"Cosine similarity of {name} positions"
+        output.append(Heat(title, _as_matrix(cosines), media={"page", "image"}))
+        means = _patch_means(cosines) if cosines.ndim == 4 else _distance_means(cosines)
+        rows = [[pairs, f"{mean:.3f}"] for pairs, mean in means.items()]
+        output.append(Table(title, ["pairs", "mean"], rows, media={"terminal"}))
     return output
 
 
-def _patch_lines(cosines: Numbers) -> list[str]:
+def _distance_means(cosines: Numbers) -> dict[str, float]:
+    steps = [2**k for k in range(10) if 2**k < len(cosines)]
+    return {f"distance {step}": float(np.diagonal(cosines, step).mean()) for step in steps}
+
+
+def _patch_means(cosines: Numbers) -> dict[str, float]:
     rows, columns = (np.arange(n) for n in cosines.shape[:2])
     same_row = rows[:, None, None, None] == rows[None, None, :, None]
     same_column = columns[None, :, None, None] == columns[None, None, None, :]
@@ -95,35 +102,11 @@ def _patch_lines(cosines: Numbers) -> list[str]:
         "same column": same_column & ~same_row,
         "elsewhere": ~same_row & ~same_column,
     }
-    return [
-        f"  {name:<14} {cosines[np.broadcast_to(mask, cosines.shape)].mean():6.3f}"
+    return {
+        name: float(cosines[np.broadcast_to(mask, cosines.shape)].mean())
         for name, mask in kinds.items()
         if mask.any()
-    ]
-
-
-def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
-    """Return a heat map of all pairs; for images, a small map per patch at its location."""
-    return [Heat(_title(name), _as_matrix(cosines)) for name, cosines in _tables(explanation, values)]
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw the heat map of the first axis, from -1 (red) to 1 (blue)."""
-    from heedful.explain.drawing.canvas import SIGNED, finish_figure, new_figure, set_title_without_ticks
-
-    (name, cosines), *_ = _tables(explanation, values)
-    fig = new_figure(4.6, 4.0)
-    axes = fig.add_subplot()
-    image = axes.imshow(
-        _as_matrix(cosines), cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal"
-    )
-    fig.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
-    set_title_without_ticks(axes, "")
-    return finish_figure(fig, _title(name))
-
-
-def _title(name: str) -> str:
-    return f"Cosine similarity of {name} positions"
+    }
 
 
 def _tables(explanation: "Explanation", values: JsonMapping) -> Iterator[tuple[str, Numbers]]:

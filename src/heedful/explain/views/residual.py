@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from heedful.explain.drawings import Drawing, Heat
+from heedful.explain.drawings import Drawing, Heat, Table
 from heedful.explain.views.shared import (
     EMBEDDINGS,
     STACKS,
-    Figure,
-    headline,
     hidden_states,
     rounded_all,
     stacks_of,
@@ -56,47 +53,19 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     }
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return a line per depth: the mean norm, and the token with the largest."""
-    output = []
-    for axis, norms in _matrices(values):
-        tokens = explanation.axes[axis].tokens
-        output.append(f"{_title(axis)}: mean, largest")
-        for depth, row in enumerate(norms):
-            name = f"block {depth}" if depth else "embeddings"
-            index = int(row.argmax())
-            output.append(f"  {name:<11} {row.mean():8.3f} {row[index]:8.3f}  {tokens[index]}")
-    return output
-
-
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
-    """Return a heat map per stack, rows are depths, relative to its largest norm."""
-    return [
-        Heat(f"{headline(_title(axis))}, relative to {norms.max():.4g}", norms / norms.max())
-        for axis, norms in _matrices(values)
-    ]
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw the heat map of the last stack: of the decoder, if there is one.
-
-    Raises:
-        RequestError: there are too many tokens to be readable.
-    """
-    from heedful.explain.drawing.canvas import check_size
-    from heedful.explain.drawing.heat_map import heat_map
-
-    *_, (axis, norms) = _matrices(values)
-    tokens, depths = explanation.axes[axis].tokens, [str(depth) for depth in range(len(norms))]
-    check_size(len(depths), len(tokens))
-    note = f"rows: depth; 1 is a norm of {norms.max():.4g}"
-    return heat_map(tokens, depths, norms / norms.max(), title=headline(_title(axis)), note=note)
-
-
-def _title(axis: str) -> str:
-    return f"norm of the residual stream of {axis} tokens"
-
-
-def _matrices(values: JsonMapping) -> list[tuple[str, NDArray[np.float64]]]:
-    """Return the axis and the norms ``[depths, tokens]`` of each stack."""
-    return [(stack["side"], np.asarray(stack["norms"], dtype=float)) for stack in values["stacks"]]
+    """Return a heat map per stack, relative to its largest norm; in the terminal means and largest norms."""
+    output: list[Drawing] = []
+    for stack in values["stacks"]:
+        norms, tokens = np.asarray(stack["norms"], dtype=float), explanation.axes[stack["side"]].tokens
+        title = f"Norm of the residual stream of {stack['side']} tokens"
+        depths = [f"block {depth}" if depth else "embeddings" for depth in range(len(norms))]
+        largest = norms.max() or 1.0
+        relative = f"{title}, relative to {largest:.4g}"
+        output.append(Heat(relative, norms / largest, depths, tokens, media={"page", "image"}))
+        rows = [
+            [depth, f"{row.mean():.3f}", f"{row.max():.3f}", tokens[row.argmax()]]
+            for depth, row in zip(depths, norms, strict=True)
+        ]
+        output.append(Table(title, ["after", "mean", "largest", "token"], rows, media={"terminal"}))
+    return output

@@ -1,6 +1,5 @@
 """View ``rollout``: attention rollout over all layers (Abnar and Zuidema 2020)."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -12,10 +11,9 @@ from heedful.errors import RequestError
 from heedful.explain.attention_map import MEMORY, AttentionMap, Weights
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
-from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
-from heedful.explain.drawings import Drawing, PatchPanel, PatchValues
+from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues
 from heedful.explain.summary import AttentionMatrix, patch_attention
-from heedful.explain.views.shared import Figure, headline, rounded_all
+from heedful.explain.views.shared import rounded_all
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import PREFIX, TARGET, ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -220,58 +218,27 @@ def _mean_of_heads(weights: ArrayLike, residual: float) -> tuple[Numbers, Number
 # Output
 
 
-def lines(explanation: "Explanation", values: JsonMapping) -> list[str]:
-    """Return the strongest links of each output token, or a heat map over the image."""
-    output = []
-    for matrix in _matrices(explanation, values):
-        output.append(matrix.title)
-        if matrix.keys.grid is None:
-            output += link_lines(matrix.to_words().strongest())
-        else:
-            patches = patch_attention(matrix)
-            rows, columns = ([str(i + 1) for i in range(n)] for n in patches.shape)
-            style = choose_style(sys.stdout)
-            output += heat_map(columns, rows, patches / (patches.max() or 1.0), style=style).splitlines()
-            output.append(f"  darkest cell: {patches.max():.2g}")
-    return output
-
-
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
-    """Return drawings over images; the page draws other rollouts like attention maps."""
-    return [
-        PatchValues(
-            headline(matrix.title),
-            entry["keys"],
-            [PatchPanel(_query_name(matrix), patch_attention(matrix))],
-            among=_n_attended(matrix),
-        )
-        for matrix, entry in zip(_matrices(explanation, values), values["matrices"], strict=True)
-        if matrix.keys.grid is not None
-    ]
-
-
-def figure(explanation: "Explanation", values: JsonMapping) -> Figure:
-    """Draw the last matrix: that of the decoder, if there is one."""
-    from heedful.explain.drawing.canvas import check_size
-    from heedful.explain.drawing.heat_map import attention_panels, heat_map
-
-    *_, matrix = _matrices(explanation, values)
-    title = explanation.text
-    if matrix.keys.grid is not None:
-        maps, note = [("", patch_attention(matrix))], f"{matrix.title}: {_query_name(matrix)}"
-        return attention_panels(maps, matrix.keys.image, among=_n_attended(matrix), title=title, note=note)
-    matrix = matrix.to_words()
-    check_size(*matrix.weights.shape)
-    return heat_map(matrix.keys.tokens, matrix.queries.tokens, matrix.weights, title=title, note=matrix.title)
+    """Return drawings over images, and between words; the page draws the latter like attention maps."""
+    output: list[Drawing] = []
+    for matrix, entry in zip(_matrices(explanation, values), values["matrices"], strict=True):
+        if matrix.keys.grid is None:
+            words = matrix.to_words()
+            rows, columns = words.queries.tokens, words.keys.tokens
+            output.append(Heat(words.title, words.weights, rows, columns, media={"terminal", "image"}))
+        else:
+            panels = [PatchPanel(_query_name(matrix), patch_attention(matrix))]
+            output.append(PatchValues(matrix.title, entry["keys"], panels, among=_n_attended(matrix)))
+    return output
 
 
 def _matrices(explanation: "Explanation", values: JsonMapping) -> Iterator[AttentionMatrix]:
     for entry in values["matrices"]:
         queries, keys = entry["queries"], entry["keys"]
         if queries == keys:
-            title = f"rollout of the {queries}: share of each input token in each output token"
+            title = f"Rollout of the {queries}: share of each input token in each output token"
         else:
-            title = f"rollout: share of each {keys} token in each {queries} token"
+            title = f"Rollout: share of each {keys} token in each {queries} token"
         weights = np.asarray(entry["weights"], dtype=float).clip(0.0, 1.0)
         yield AttentionMatrix(explanation.axes[queries], explanation.axes[keys], weights, title)
 

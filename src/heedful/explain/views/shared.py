@@ -1,8 +1,8 @@
 """Helpers for several views."""
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 import torch
@@ -10,16 +10,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.explain.drawings import Cell, CellLike, Table
+from heedful.explain.drawings import EVERYWHERE, Cell, CellLike, Medium, Table
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.taps import capture
 from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, ModelInput
 from heedful.typing import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Figure
-else:
-    Figure = object  # matplotlib is imported when a figure is drawn, because that takes long
 
 DIGITS = 6
 """Decimal places of rounded numbers."""
@@ -99,7 +94,7 @@ def probability(log_prob: float | None) -> float:
 
 
 def headline(text: str) -> str:
-    """Return a line of the terminal as a title for the page, in sentence case."""
+    """Return a text as a title, in sentence case."""
     return text[:1].upper() + text[1:]
 
 
@@ -111,30 +106,29 @@ def two_places(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def head_lines(layers: Sequence[JsonMapping], key: str, width: int) -> Iterator[str]:
-    """Yield a line per layer: the mean of its heads, then each head, in columns of a width."""
-    yield f"  {'layer':>5} {'mean':>{width + 1}}  each head"
-    for layer in layers:
-        defined = [value for value in layer[key] if value is not None]
-        mean = sum(defined) / len(defined) if defined else None
-        heads = " ".join(f"{two_places(value):>{width}}" for value in layer[key])
-        yield f"  {layer['layer'] + 1:>5} {two_places(mean):>{width + 1}}  {heads}"
-
-
-def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: float) -> Table:
-    """Return a table of layers by heads for the page: larger is darker, a click on a cell opens the head."""
+def head_table(
+    title: str,
+    layers: Sequence[JsonMapping],
+    key: str,
+    largest: float,
+    *,
+    note: str = "",
+    media: AbstractSet[Medium] = EVERYWHERE,
+) -> Table:
+    """Return a table of layers by heads and their mean: larger is darker, a click opens the head."""
     columns = sorted({head for layer in layers for head in layer["heads"]})
     rows = []
     for layer in layers:
         values = dict(zip(layer["heads"], layer[key], strict=True))
         cells: list[CellLike] = [layer["layer"] + 1]
         for head in columns:
-            value = values.get(head)
-            cells.append(
-                None
-                if value is None
-                else Cell(two_places(value), min(value / largest, 1.0), tap=layer["tap"], head=head)
-            )
+            if head not in values:
+                cells.append(None)
+                continue
+            share = None if values[head] is None else min(values[head] / largest, 1.0)
+            cells.append(Cell(two_places(values[head]), share, tap=layer["tap"], head=head))
+        defined = [value for value in layer[key] if value is not None]
+        cells.append(two_places(sum(defined) / len(defined) if defined else None))
         rows.append(cells)
-    names = ["layer", *(f"head {head + 1}" for head in columns)]
-    return Table(title, names, rows)
+    names = ["layer", *(f"head {head + 1}" for head in columns), "mean"]
+    return Table(title, names, rows, note=note, media=media)

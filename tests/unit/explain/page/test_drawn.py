@@ -23,13 +23,16 @@ from constructed import (
     translation,
     without_maps,
 )
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from heedful.explain.alignment.word_alignment import merge_subwords
 from heedful.explain.attention_map import BestHead
 from heedful.explain.drawing.matrix import thumbnail
+from heedful.explain.drawings import Cell, Table, TokenValues
 from heedful.explain.explanation import Explanation
 from heedful.explain.page import page
+from heedful.explain.patterns.classes import CLASSES
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
 
@@ -436,15 +439,15 @@ def test_further_views_are_drawn(browser, opened):
 def test_a_row_of_the_census_opens_its_head(browser, opened):
     explanation = opened(seeing_further())
     heads = explanation.views["census"]["heads"]
-    buttons = texts(browser, ".opens")
-    assert buttons[: len(heads)] == [f"{head['layer'] + 1}.{head['head'] + 1}" for head in heads]
+    opens = "#more section:nth-child(5) .opens"
+    assert texts(browser, opens) == [f"{head['layer'] + 1}.{head['head'] + 1}" for head in heads]
     for n in (1, 6, 11):
-        click(browser, ".opens", n)
+        click(browser, opens, n)
         assert text(browser, "#head-title") == f"Layer {heads[n]['layer'] + 1}, head {heads[n]['head'] + 1}"
         (number,) = (i for i, each in enumerate(explanation.maps) if each.tap == heads[n]["tap"])
         weights = explanation.maps[number].head(heads[n]["head"])
         same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
-    browser.execute("document.querySelectorAll('.opens')[1].focus()")
+    browser.execute(f"document.querySelectorAll('{opens}')[1].focus()")
     browser.press("Tab")
     assert browser.execute(OUTLINED)
     browser.press("Enter")
@@ -452,20 +455,51 @@ def test_a_row_of_the_census_opens_its_head(browser, opened):
     assert focused(browser) == "one-head"
 
 
+def test_signs_of_the_census_have_their_colours_and_open_their_heads(browser, opened):
+    explanation = opened(seeing_further())
+    heads = [head for head in explanation.views["census"]["heads"] if head["kind"] == "self"]
+    cells = "#more section:nth-child(2) td.tinted"
+    classes = [CLASSES[head["pattern"]] for head in heads]
+    assert texts(browser, cells) == [each.sign for each in classes]
+    wanted = [[round(255 * part) for part in to_rgb(each.colour)] for each in classes]
+    assert tints_of(browser, cells) == wanted
+    click(browser, f"{cells} .opens", 2)
+    assert text(browser, "#head-title") == f"Layer {heads[2]['layer'] + 1}, head {heads[2]['head'] + 1}"
+
+
+def test_drawings_have_notes_and_words_of_their_own(browser, opened):
+    words = TokenValues("words", "nowhere", [1.0, None, -0.5], ["whole word", "b", "c"], note="what <b> is")
+    best = Cell("naan", probability=0.5, is_emphasised=True)
+    table = Table("table", ["a", "b"], [["x", best], ["y", Cell("z", colour="#1f77b4")]])
+    opened(replace(translation(), views={"one": words.to_dict(), "two": table.to_dict()}))
+    assert texts(browser, "#more .chip > :first-child") == ["1.00", "\u00a0", "-0.50"]
+    chips = browser.execute("return [...document.querySelectorAll('#more .chip')].map((chip) => chip.title)")
+    assert chips == ["whole word: 1.00", "b: no value", "c: -0.50"]
+    assert texts(browser, "#more section > .hint") == ["what <b> is"]
+    assert texts(browser, "#more td strong") == ["naan"]
+    assert texts(browser, "#more td") == ["x", "naan.50", "y", "z"]
+    assert tints_of(browser, "#more td.tinted")[1] == [0x1F, 0x77, 0xB4]
+
+
 def test_the_tables_of_views_tell_their_numbers(browser, opened):
     explanation = opened(seeing_further())
     shown = {title: n for n, title in enumerate(texts(browser, "#more h2"))}
     assert list(shown) == [
-        "Head classes over 2 inputs",
+        "Census of 12 heads over 2 inputs: classes",
+        "Classes of the heads of self-attention",
+        "Classes of the heads of causal self-attention",
+        "Classes of the heads of cross-attention",
         "Each head",
-        "Mean attention distance in tokens: self-attention of the source (uniform attention: 2.25)",
+        "Mean attention distance in tokens: self-attention of the source",
     ]
+    notes = texts(browser, "#more section > .hint")
+    assert notes[-1] == "uniform attention: 2.25"
     rows = "return [...document.querySelectorAll('#more section')[arguments[0]].querySelectorAll('tbody tr')]"
-    told = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
+    told = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 4)
     assert [row[2] for row in told] == [head["pattern"] for head in explanation.views["census"]["heads"]]
-    far = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 2)
-    assert far == [["1", "0.00", "", "2.00", "0.25"], ["2", "1.50", "", "2.00", "0.25"]]
-    tints = browser.execute(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 2)
+    far = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 5)
+    assert far == [["1", "0.00", "-", "2.00", "0.25", "0.75"], ["2", "1.50", "-", "2.00", "0.25", "1.25"]]
+    tints = browser.execute(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 5)
     (farthest,) = {tuple(map(int, re.findall(r"\d+", tint))) for tint in tints}
     np.testing.assert_allclose(farthest, coloured(np.array(0.62)), atol=3)
 
@@ -493,11 +527,12 @@ def test_what_the_class_token_sees_stands_beside_the_image(browser, opened):
     wanted = np.array([layer["weights"] for layer in layers])
     for n in range(2):
         same_seen(seen_patches(browser, "#more .gallery .frame", 1 + n), wanted[n], wanted.max())
-    assert texts(browser, "#more figcaption") == ["the image", "layer 1", "layer 2"]
+    labels = [f"layer {n}; <class> {1 - each.sum():.2f}" for n, each in enumerate(wanted, 1)]
+    assert texts(browser, "#more figcaption") == ["the image", *labels]
     row, column = np.unravel_index(wanted[1].argmax(), GRID)
     script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
     said = browser.execute(script)
-    assert said.startswith(f"layer 2: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
+    assert said.startswith(f"{labels[1]}: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -562,7 +597,7 @@ def test_filters_are_an_image_with_a_text(browser, opened):
     assert browser.execute(f"{script} return [naturalWidth, naturalHeight, alt]") == [
         7,
         3,
-        "2 components, which explain 75% of the variance",
+        "8 filters of 3 x 3 pixels: 2 principal components explain 75% of the variance",
     ]
 
 

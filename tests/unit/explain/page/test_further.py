@@ -21,7 +21,7 @@ def test_what_says_its_kind_is_drawn_as_it_is():
     assert drawn(**views) == [*views.values()]
 
 
-def test_the_lens_is_a_row_for_each_depth():
+def test_the_lens_is_a_row_for_each_answer():
     depths = [
         {
             "log_probs": [-1.0, -2.0],
@@ -34,16 +34,25 @@ def test_the_lens_is_a_row_for_each_depth():
     ]
     (found,) = drawn(lens={**QUESTIONS, "depths": depths})
     assert found["kind"] == "table"
-    assert found["columns"] == ["after", "naan", "farm"]
-    assert found["rows"][0] == ["embeddings", ["naan", pytest.approx(0.606531)], ["ar", 0.0]]
-    assert found["rows"][1] == ["layer 1", *[["naan", pytest.approx(0.904837)]] * 2]
+    assert found["columns"] == ["answer", "embeddings", "layer 1"]
+    bold = {"text": "naan", "bold": True}
+    assert found["rows"] == [
+        [
+            "naan",
+            {**bold, "probability": pytest.approx(0.606531)},
+            {**bold, "probability": pytest.approx(0.904837)},
+        ],
+        ["farm", ["ar", 0.0], ["naan", pytest.approx(0.904837)]],
+        ["mean log-probability", "-1.500", "-0.150"],
+    ]
     assert drawn(lens={**QUESTIONS, "depths": []}) == []
 
 
 def test_losses_stand_at_the_places_of_their_questions():
     view = {**QUESTIONS, "losses": [0.25, 1.5], "mean": 0.875, "perplexity": 2.39888}
-    (found,) = drawn(losses=view)
-    assert found["title"] == "Loss of each target token, in nats (perplexity 2.399)"
+    (found,) = drawn(losses={**view, "probabilities": [0.778801, 0.22313], "given": [False, False]})
+    assert found["title"] == "Loss of each target token, in nats"
+    assert found["note"] == "mean loss 0.8750, perplexity 2.399"
     assert found["values"] == [0.25, None, 1.5, None, None, None, None, None]
 
 

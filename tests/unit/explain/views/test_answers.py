@@ -1,18 +1,19 @@
-"""Images of answers, read out at every depth, and of losses: what is drawn is what the views say."""
+"""Answers read out at every depth, and losses: what is drawn is what the views say."""
 
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input
-from heedful.explain.drawing.canvas import shorten
 from heedful.explain.drawing.heat_map import figure_of
-from heedful.explain.explanation import Explanation
 from heedful.explain.views import view_module
+
+
+def drawn(seen, view):
+    return view_module(view).drawings(seen, seen.views[view])
 
 
 @pytest.mark.parametrize("name", ["translation", "language model", "classification", "masked", "captions"])
@@ -20,45 +21,73 @@ def test_the_table_has_the_most_probable_answer_of_every_depth(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, maps=NO_MAPS, views=["lens"])
     values = seen.views["lens"]
-    axes = figure_of(seen).axes[0]
-    texts = {tuple(map(round, text.get_position())): text for text in axes.texts}
-    shares = np.asarray(axes.images[0].get_array())
-    assert shares.shape == (len(values["answers"]), len(values["depths"]))
-    for column, depth in enumerate(values["depths"]):
-        for row, (top, answer) in enumerate(zip(depth["top"], values["answers"], strict=True)):
-            assert texts[column, row].get_text() == shorten(top[0]["answer"], 14)
-            assert (texts[column, row].get_weight() == "bold") == (top[0]["answer"] == answer)
-            assert shares[row, column] == pytest.approx(math.exp(top[0]["log_prob"]), rel=1e-5)
-    depths = [label.get_text() for label in axes.get_xticklabels()]
-    assert depths == ["embeddings", *(f"layer {n + 1}" for n in range(len(depths) - 1))]
+    (table,) = drawn(seen, "lens")
+    *rows, means = table.rows
+    assert [row[0] for row in rows] == list(values["answers"])
+    for column, depth in enumerate(values["depths"], 1):
+        for row, top, answer in zip(rows, depth["top"], values["answers"], strict=True):
+            cell = row[column]
+            assert cell.text == top[0]["answer"]
+            assert cell.is_emphasised == (top[0]["answer"] == answer)
+            assert cell.probability == pytest.approx(math.exp(top[0]["log_prob"]), rel=1e-5)
+        mean = sum(depth["log_probs"]) / len(depth["log_probs"])
+        assert means[column] == f"{mean:.3f}"
+    n = len(values["depths"])
+    assert table.columns == ["answer", "embeddings", *(f"layer {i}" for i in range(1, n))]
 
 
-@pytest.mark.parametrize("name", ["translation", "language model", "classification"])
-def test_the_bars_are_the_losses(explained, name):
+@pytest.mark.parametrize("name", ["translation", "language model", "captions"])
+def test_every_answer_has_its_loss_and_probability(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, maps=NO_MAPS, views=["losses"])
     values = seen.views["losses"]
-    axes = figure_of(seen).axes[0]
-    assert [bar.get_width() for bar in axes.patches] == values["losses"]
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == list(values["answers"])
-    colours = [bar.get_facecolor() for bar in axes.patches]
-    assert len(set(zip(values["given"], colours, strict=True))) == len(set(values["given"]))
-    if len(labels) > 1:
-        assert axes.lines[0].get_xdata()[0] == values["mean"]
-    else:
-        assert not axes.lines
+    page, answers = drawn(seen, "losses")
+    assert (page.media, answers.media) == ({"page"}, {"terminal", "image"})
+    rows = answers.rows(seen.axes)
+    assert [row.label for row in rows] == list(values["answers"])
+    assert [row.value for row in rows] == values["losses"]
+    assert [row.is_muted for row in rows] == values["given"]
+    assert [row.others for row in rows] == [[share] for share in values["probabilities"]]
+    shown = {place: loss for place, loss in enumerate(page.values) if loss is not None}
+    assert shown == dict(zip(values["places"], values["losses"], strict=True))
+    note = f"mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}"
+    assert page.note == answers.note
+    assert page.note.endswith(note)
+    assert ("given tokens" in page.note) == any(values["given"])
+
+
+@pytest.mark.parametrize("name", ["masked", "tagging", "masks"])
+def test_answers_that_are_not_the_tokens_have_their_token(explained, name):
+    run, given = explained(name)
+    seen = explain_input(run, given, maps=NO_MAPS, views=["losses"])
+    values = seen.views["losses"]
+    tokens = seen.axes[values["side"]].tokens
+    pairs = zip(values["places"], values["answers"], strict=True)
+    wanted = [answer if tokens[place] == answer else f"{tokens[place]}: {answer}" for place, answer in pairs]
+    assert drawn(seen, "losses")[1].labels == wanted
+    assert any(":" in label for label in wanted)
+
+
+def test_an_answer_about_the_whole_input_is_a_table(explained):
+    run, given = explained("classification")
+    seen = explain_input(run, given, maps=NO_MAPS, views=["losses"])
+    values = seen.views["losses"]
+    (table,) = drawn(seen, "losses")
+    assert table.rows == [[values["answers"][0], values["probabilities"][0], values["losses"][0]]]
 
 
 @pytest.mark.parametrize("name", ["lens", "losses"])
 def test_nothing_and_too_much_are_refused(explained, name):
     run, _ = explained("masked")
     seen = explain_input(run, "the cat", maps=NO_MAPS, views=[name])
-    with pytest.raises(RequestError, match="the answer is empty, so there is nothing to draw"):
+    with pytest.raises(RequestError, match=r"the answer is empty.* so there is nothing to draw"):
         figure_of(seen)
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=[name])
     long = {key: value * 99 if isinstance(value, list) else value for key, value in seen.views[name].items()}
-    assert isinstance(seen, Explanation)
-    with pytest.raises(RequestError, match="at most 120 tokens, got"):
-        view_module(name).figure(replace(seen, views={name: long}), long)
+    if name == "lens":
+        long["depths"] = [
+            {key: value * 99 for key, value in depth.items()} for depth in seen.views[name]["depths"]
+        ]
+    with pytest.raises(RequestError, match=r"at most 120 .*, got"):
+        figure_of(replace(seen, views={name: long}))

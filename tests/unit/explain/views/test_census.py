@@ -10,6 +10,7 @@ from heedful.explain.capture import explain_input
 from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.explanation import Explanation
 from heedful.explain.patterns.census import census
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import view_module
 from heedful.tasks.model_input import Axis
 
@@ -47,49 +48,67 @@ def test_known_heads_get_their_classes(seen):
     assert seen.views["census"]["inputs"] == 3
 
 
-def test_the_terminal_tells_shares_meanings_and_every_head(seen):
-    lines = view_module("census").lines(seen, seen.views["census"])
-    assert lines[0] == "census of 3 heads over 3 inputs"
-    (share,) = (line for line in lines if line.startswith("  self-attention: previous token"))
-    assert share.split()[3:5] == ["1", "33%"]
-    assert share.endswith("attends to the previous token")
-    (told,) = (line for line in lines if line.startswith("  of 3 self-attention heads"))
-    assert "33% attend to the previous token, 0% to the next token" in told
-    rows = lines[lines.index("") + 2 :]
-    assert [row.split()[:3] for row in rows] == [["self", "3", "1"], ["self", "3", "2"], ["self", "3", "4"]]
-    assert rows[0].split()[3:7] == ["previous", "token", "100%", "1.00"]
-    assert "w0 → <cls> 1.00" in rows[0]
-    # A class token is the first token, and a special one.
-    assert rows[1].endswith("also separator")
+def test_classes_have_shares_and_meanings(seen):
+    shares, *_ = view_module("census").drawings(seen, seen.views["census"])
+    assert shares.title == "Census of 3 heads over 3 inputs: classes"
+    assert shares.media == {"page", "terminal"}
+    assert shares.rows[0] == ["self-attention", "previous token", 1, "33%", "attends to the previous token"]
+    assert [row[1:4] for row in shares.rows] == [
+        ["previous token", 1, "33%"],
+        ["first token", 1, "33%"],
+        ["broad", 1, "33%"],
+    ]
+    assert "Of 3 self-attention heads, 33% attend to the previous token, 0% to the next token" in shares.note
 
 
 def test_of_one_input_it_is_said_that_more_would_tell_more():
     one = constructed(11)
     view = view_module("census")
-    assert "--inputs FILE" in view.lines(one, view.compute(None, None, [one]))[1]
+    assert "--inputs FILE" in view.drawings(one, view.compute(None, None, [one]))[0].note
 
 
 def test_every_row_of_the_page_opens_its_head(seen):
-    shares, heads = (each.to_dict() for each in view_module("census").drawings(seen, seen.views["census"]))
-    assert [row[1:4] for row in shares["rows"]] == [
-        ["previous token", 1, "33%"],
-        ["first token", 1, "33%"],
-        ["broad", 1, "33%"],
-    ]
+    *_, table = view_module("census").drawings(seen, seen.views["census"])
+    heads = table.to_dict()
     assert [row[0] for row in heads["rows"]] == [
         {"text": f"3.{number + 1}", "tap": "stack.2.weights", "head": number} for number in (0, 1, 3)
     ]
-    assert heads["rows"][0][2:5] == ["previous token", "100%", {"text": "1.00", "share": pytest.approx(1)}]
-    assert heads["rows"][2][2:4] == ["broad", None]
+    first, second, third = heads["rows"]
+    assert first[1:5] == ["self", "previous token", "100%", {"text": "1.00", "share": pytest.approx(1)}]
+    assert "w0 → <cls> 1.00" in first[5]
+    # A class token is the first token, and a special one.
+    assert second[6] == "separator"
+    assert third[2:4] == ["broad", None]
 
 
-def test_it_is_drawn_as_a_table_of_signs(seen):
-    (axes,) = figure_of(seen).axes
-    assert [(text.get_position(), text.get_text()) for text in axes.texts] == [
-        ((0, 2), "P"),
-        ((1, 2), "1"),
-        ((3, 2), "B"),
+def test_heads_are_a_table_of_signs_and_colours(seen):
+    _, table, _ = view_module("census").drawings(seen, seen.views["census"])
+    assert table.media == {"page", "image"}
+    assert table.columns == ["layer", "head 1", "head 2", "head 3", "head 4"]
+    # Layers and heads that were not selected remain empty.
+    assert table.rows[:2] == [[1, None, None, None, None], [2, None, None, None, None]]
+    number, *cells = table.rows[2]
+    assert number == 3
+    assert [cell and cell.text for cell in cells] == ["P", "1", None, "B"]
+    assert [cell and cell.head for cell in cells] == [0, 1, None, 3]
+    assert cells[3].colour == CLASSES["broad"].colour
+    assert table.note == "P: previous token, 1: first token, B: broad"
+    figure_of(seen).canvas.draw()
+
+
+def test_each_kind_of_attention_has_its_table(explained):
+    seen = explain_input(*explained("translation"), views=["census"])
+    tables = view_module("census").drawings(seen, seen.views["census"])[1:-1]
+    assert [table.title.rpartition("the heads of ")[2] for table in tables] == [
+        "self-attention",
+        "causal self-attention",
+        "cross-attention",
     ]
+
+
+def test_classes_differ_in_sign_and_colour():
+    for field in zip(*CLASSES.values(), strict=True):
+        assert len(set(field)) == len(CLASSES)
 
 
 @pytest.mark.parametrize("name", ["classification", "masked", "language model", "tagging"])

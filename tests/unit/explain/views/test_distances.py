@@ -1,4 +1,4 @@
-"""How far heads look, as a view: by plain loops, over several inputs, in lines and drawings."""
+"""How far heads look, as a view: by plain loops, over several inputs, and as tables."""
 
 import math
 
@@ -79,41 +79,37 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
     with pytest.raises(RequestError, match="needs self-attention"):
         explain_input(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
-    one, other = figure_of(seen).axes
-    assert one.get_title() == "self-attention of the source"
-    assert other.get_title() == "causal self-attention of the prefix"
-    points = np.asarray(one.collections[0].get_offsets())
-    wanted = [(layer["layer"] + 1, value) for layer in stacks[0]["layers"] for value in layer["distances"]]
-    np.testing.assert_allclose(points, wanted)
+    one, other = view_module("distances").drawings(seen, seen.views["distances"])
+    assert one.title == "Mean attention distance in tokens: self-attention of the source"
+    assert other.title == "Mean attention distance in tokens: causal self-attention of the prefix"
+    assert one.note == f"uniform attention: {stacks[0]['even']:.2f}"
 
 
 @pytest.mark.parametrize(
     "name, layers, numbers", [("classification", [1], [2]), ("local and compressed", None, [1, 3])]
 )
-def test_the_image_has_layers_at_their_own_numbers(explained, name, layers, numbers):
+def test_layers_have_their_own_numbers(explained, name, layers, numbers):
     seen = explain_input(*explained(name), maps=Selection(layers=layers), views=["distances"])
-    axes = figure_of(seen).axes[0]
-    assert axes.get_xticks().tolist() == numbers
-    (stack,) = seen.views["distances"]["stacks"]
-    wanted = [(layer["layer"] + 1, value) for layer in stack["layers"] for value in layer["distances"]]
-    np.testing.assert_allclose(np.asarray(axes.collections[0].get_offsets()), wanted)
+    table = view_module("distances").drawings(seen, seen.views["distances"])[0]
+    assert [row[0] for row in table.rows] == numbers
 
 
-def test_lines_and_cells_tell_the_numbers(explained):
+def test_every_head_has_its_distance_at_its_layer(explained):
     seen = explain_input(*explained("classification"), views=["distances"])
     values = seen.views["distances"]
     layer = values["stacks"][0]["layers"][1]
-    lines = view_module("distances").lines(seen, values)
-    shown = [f"{value:.2f}" for value in layer["distances"]]
-    assert lines[3].split() == ["2", f"{np.mean(layer['distances']):.2f}", *shown]
-    (table,) = (each.to_dict() for each in view_module("distances").drawings(seen, values))
-    assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
-    number, *cells = table["rows"][1]
-    assert number == 2
-    assert [cell["text"] for cell in cells] == shown
+    (drawing,) = view_module("distances").drawings(seen, values)
+    table = drawing.to_dict()
+    assert table["columns"] == ["layer", "head 1", "head 2", "head 3", "mean"]
+    number, *cells, mean = table["rows"][1]
+    assert (number, mean) == (2, f"{np.mean(layer['distances']):.2f}")
+    assert [cell["text"] for cell in cells] == [f"{value:.2f}" for value in layer["distances"]]
     assert [(cell["tap"], cell["head"]) for cell in cells] == [(layer["tap"], n) for n in range(3)]
-    every = [cell["share"] for row in table["rows"] for cell in row[1:]]
+    every = [cell["share"] for row in table["rows"] for cell in row[1:-1]]
     assert max(every) == 1
+    (axes,) = figure_of(seen).axes
+    shown = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts}
+    assert [shown[n, 1] for n in range(3)] == [f"{value:.2f}" for value in layer["distances"]]
 
 
 def test_a_head_that_looks_at_no_patch_has_no_distance(explained):
@@ -128,8 +124,8 @@ def test_a_head_that_looks_at_no_patch_has_no_distance(explained):
     values = view.compute(run, None, [blind])
     (layer,) = values["stacks"][0]["layers"]
     assert [value is None for value in layer["distances"]] == [False, True, False]
-    assert view.drawings(blind, values)[0].rows[0][2] is None
-    assert " - " in view.lines(blind, values)[2]
+    cell = view.drawings(blind, values)[0].rows[0][2]
+    assert (cell.text, cell.share) == ("-", None)
     # Of another input it has one, and that counts.
     both = view.compute(run, None, [blind, seen])["stacks"][0]["layers"][0]["distances"]
     alone = view.compute(run, None, [seen])["stacks"][0]["layers"][0]["distances"]

@@ -17,6 +17,7 @@ from heedful.data.batch import Batch
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.drawing.on_terminal import lines
 from heedful.explain.views import view_module
 from heedful.explain.views.gradients import block_sums, compute
 from heedful.nn.patches import Images
@@ -141,7 +142,8 @@ def test_pixels_and_patches_stand_beside_the_image(explained):
     seen = explain_input(*explained("images"), views=["gradients"])
     values = seen.views["gradients"]
     pixels, patches = (np.array(values[part][0]["products"]) for part in ("images", "sides"))
-    (drawn,) = (each.to_dict() for each in view_module("gradients").drawings(seen, values))
+    beside, _ = view_module("gradients").drawings(seen, values)
+    drawn = beside.to_dict()
     one, other = drawn["images"]
     assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("patches", INPUT, True)
     assert (one["grid"], one["values"]) == ([6, 6], pixels.ravel().tolist())
@@ -152,20 +154,20 @@ def test_pixels_and_patches_stand_beside_the_image(explained):
     for axes, wanted in ((first, pixels), (second, patches[1:].reshape(2, 2))):
         (image,) = axes.images
         np.testing.assert_array_equal(np.asarray(image.get_array()), wanted)
-        assert image.get_clim() == (-np.abs(wanted).max(), np.abs(wanted).max())
 
 
-def test_the_terminal_names_the_patches_whose_pixels_say_most(explained):
+def test_the_terminal_has_sums_over_patches(explained):
     seen = explain_input(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
     values, (rows, columns) = seen.views["gradients"], seen.axes[INPUT].grid
     pixels = np.array(values["images"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
-    row, column = np.unravel_index(sums.argmax(), sums.shape)
-    _, told, speaks, against = view_module("gradients").lines(seen, values)
-    assert speaks.split()[:3] == ["positive", f"{row + 1},{column + 1}", f"{sums.max():+.4g}"]
-    row, column = np.unravel_index(sums.argmin(), sums.shape)
-    assert against.split()[:3] == ["negative", f"{row + 1},{column + 1}", f"{sums.min():+.4g}"]
-    assert f"total {pixels.sum():+.4g}" in told
+    *_, drawing = view_module("gradients").drawings(seen, values)
+    assert drawing.media == {"terminal"}
+    (panel,) = drawing.panels
+    np.testing.assert_allclose(panel.values, sums)
+    assert f"total {pixels.sum():+.4g}" in panel.label
+    assert "the sign is not evidence" in drawing.note
+    assert f"{values['score']:.4f}" in drawing.note
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-9])
@@ -175,19 +177,23 @@ def test_the_terminal_tells_numbers_of_any_size(explained, scale):
     for side in seen.views["gradients"]["sides"]:
         for name in ("products", "norms"):
             side[name] = [value * scale for value in side[name]]
-    told = view_module("gradients").lines(seen, seen.views["gradients"])
-    rows = [line.split() for line in told if len(line.split()) == 3]
-    for number, name in enumerate(("products", "norms")):
-        wanted = [value for side in seen.views["gradients"]["sides"] for value in side[name]]
-        found = [float(row[number]) for row in rows]
-        assert found == pytest.approx(wanted, abs=1e-2 * max(map(abs, wanted)))
+    drawings = view_module("gradients").drawings(seen, seen.views["gradients"])
+    for drawing, side in zip(drawings, seen.views["gradients"]["sides"], strict=True):
+        n = len(side["products"])
+        rows = [line.split() for line in lines(drawing, seen.axes)[2 : 2 + n]]
+        for number, name in enumerate(("products", "norms")):
+            found = [float(row[number]) for row in rows]
+            assert found == pytest.approx(side[name], abs=1e-2 * max(map(abs, side[name])))
 
 
 def test_of_texts_each_token_has_a_bar(explained):
     seen = explain_input(*explained("translation"), views=["gradients"])
-    axes = figure_of(seen).axes
-    assert [each.get_title() for each in axes] == ["source", "prefix"]
-    for each, side in zip(axes, seen.views["gradients"]["sides"], strict=True):
+    drawings = view_module("gradients").drawings(seen, seen.views["gradients"])
+    assert [drawing.axis for drawing in drawings] == ["source", "prefix"]
+    for drawing, side in zip(drawings, seen.views["gradients"]["sides"], strict=True):
+        assert drawing.values == side["products"]
+        assert drawing.others == {"gradient norm": side["norms"]}
+    for each, side in zip(figure_of(seen).axes, seen.views["gradients"]["sides"], strict=True):
         assert [bar.get_width() for bar in each.patches] == side["products"]
         assert [label.get_text() for label in each.get_yticklabels()] == [*seen.axes[side["name"]].tokens]
 

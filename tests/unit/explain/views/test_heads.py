@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_map import AttentionMap
 from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites
 from heedful.explain.capture import explain_input
-from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.drawing.matrix import thumbnail
+from heedful.explain.explanation import Explanation
 from heedful.explain.views import view_module
+from heedful.tasks.model_input import Axis
 
 
 def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
@@ -32,69 +34,76 @@ def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
         np.testing.assert_allclose(layer["sharpness"], wanted, atol=1e-6)
 
 
-def drawn(figure):
-    """The image of each stack by its title, and what stands along its axes."""
-    return {
-        axes.get_title(loc="left"): (
-            np.ma.filled(axes.images[0].get_array(), np.nan),
-            [label.get_text() for label in axes.get_xticklabels()],
-            [label.get_text() for label in axes.get_yticklabels()],
-        )
-        for axes in figure.axes
-        if axes.get_title(loc="left")
-    }
+def mosaics(seen):
+    """The thumbnails of each stack."""
+    drawings = view_module("heads").drawings(seen, seen.views["heads"])
+    return [drawing for drawing in drawings if "image" in drawing.media]
 
 
 @pytest.mark.parametrize("name", ["translation", "local and compressed", "images", "recurrent, one head"])
-def test_every_head_is_drawn_as_its_thumbnail(explained, name):
+def test_every_head_has_its_thumbnail_in_its_row_and_column(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, views=["heads"])
     stacks = {}
     for each in seen.maps:
         stacks.setdefault((each.kind, each.queries, each.keys), []).append(each)
-    found = drawn(figure_of(seen))
+    found = mosaics(seen)
     assert len(found) == len(stacks)
-    for (pixels, columns, rows), maps in zip(found.values(), stacks.values(), strict=True):
-        assert rows == [str(each.layer + 1) for each in maps]
-        heads = maps[0].weights.shape[0]
-        assert columns == [*(str(n + 1) for n in range(heads)), *["mean"] * (heads > 1)]
+    for drawing, maps in zip(found, stacks.values(), strict=True):
+        n = maps[0].weights.shape[0]
+        assert drawing.rows == [f"layer {each.layer + 1}" for each in maps]
+        assert drawing.columns == [*(f"head {i + 1}" for i in range(n)), *["mean"] * (n > 1)]
+        assert (drawing.power, drawing.media) == (0.5, {"image"})
+        height, width = (
+            (size + 1) // len(names)
+            for size, names in zip(drawing.values.shape, (drawing.rows, drawing.columns), strict=True)
+        )
+        is_there = np.zeros(drawing.values.shape, bool)
         for i, each in enumerate(maps):
-            views = [*each.weights.astype(float), *[each.weights.astype(float).mean(0)] * (heads > 1)]
+            views = [*each.weights.astype(float), *[each.weights.astype(float).mean(0)] * (n > 1)]
             for j, weights in enumerate(views):
                 cells = thumbnail(weights)
-                down, right = (max(1, 48 // n) for n in cells.shape)
-                y, x = i * (len(cells) * down + 3) + 1, j * (cells.shape[1] * right + 3) + 1
-                part = pixels[y : y + len(cells) * down : down, x : x + cells.shape[1] * right : right]
-                np.testing.assert_allclose(part, cells, atol=1e-7)
+                down, right = ((size - 3) // k for size, k in zip((height, width), cells.shape, strict=True))
+                where = np.s_[i * height + 1 : (i + 1) * height - 2, j * width + 1 : (j + 1) * width - 2]
+                wanted = cells.repeat(down, 0).repeat(right, 1)
+                np.testing.assert_allclose(drawing.values[where], wanted, atol=1e-7)
+                is_there[where] = True
+        np.testing.assert_array_equal(np.isnan(drawing.values), ~is_there)
+
+
+@pytest.mark.parametrize(
+    "rows, columns, aspect", [(7, 5, 5 / 7), (5, 5, 1), (5, 7, 7 / 5), (12, 3, 0.5), (3, 12, 2), (1, 40, 2)]
+)
+def test_thumbnails_have_the_aspect_of_their_matrix_within_limits(rows, columns, aspect):
+    weights = np.random.default_rng(3).dirichlet(np.ones(columns), (3, rows)).astype(np.float32)
+    axes = {"a": Axis(("w",) * rows), "b": Axis(("w",) * columns)}
+    maps = [AttentionMap("0", "cross", 0, "a", "b", (0, 1, 2), weights)]
+    (drawing,) = mosaics(Explanation("t", "r", "i", {}, axes, maps, views={"heads": {"stacks": []}}))
+    height, width = drawing.values.shape
+    assert (width - 11) / 4 / (height - 2) == pytest.approx(aspect, rel=0.26)
+    assert f"({rows} \N{MULTIPLICATION SIGN} {columns} tokens)" in drawing.title
 
 
 def test_only_the_heads_that_were_asked_for_are_drawn(explained):
     run, given = explained("translation")
-    seen = explain_input(
-        run, given, maps=Selection(kinds=["self"], layers=[1], heads=[2, 0]), views=["heads"]
-    )
-    ((_, columns, rows),) = drawn(figure_of(seen)).values()
-    assert (columns, rows) == (["1", "3", "mean"], ["2"])
+    maps = Selection(kinds=["self"], layers=[1], heads=[2, 0])
+    (drawing,) = mosaics(explain_input(run, given, maps=maps, views=["heads"]))
+    assert (drawing.columns, drawing.rows) == (["head 1", "head 3", "mean"], ["layer 2"])
 
 
-def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
+def test_layers_are_rows_of_a_table_whose_cells_open_their_heads(explained):
     run, given = explained("classification")
     seen = explain_input(run, given, views=["heads"])
     values = seen.views["heads"]
-    lines = view_module("heads").lines(seen, values)
-    assert lines[0] == "sharpness of each head (1: one key per query): self-attention of the input"
-    for line, layer in zip(lines[2:], values["stacks"][0]["layers"], strict=True):
-        sharp = layer["sharpness"]
-        assert line.split() == [
-            f"{layer['layer'] + 1}",
-            f"{np.mean(sharp):.2f}",
-            *(f"{v:.2f}" for v in sharp),
-        ]
-    (table,) = (each.to_dict() for each in view_module("heads").drawings(seen, values))
-    assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
+    drawing, _ = view_module("heads").drawings(seen, values)
+    assert drawing.title == "Sharpness of each head (1: one key per query): self-attention of the input"
+    assert drawing.media == {"page", "terminal"}
+    table = drawing.to_dict()
+    assert table["columns"] == ["layer", "head 1", "head 2", "head 3", "mean"]
     for row, layer in zip(table["rows"], values["stacks"][0]["layers"], strict=True):
-        assert [(cell["tap"], cell["head"]) for cell in row[1:]] == [(layer["tap"], n) for n in range(3)]
-        assert [cell["share"] for cell in row[1:]] == layer["sharpness"]
+        assert [(cell["tap"], cell["head"]) for cell in row[1:-1]] == [(layer["tap"], n) for n in range(3)]
+        assert [cell["share"] for cell in row[1:-1]] == layer["sharpness"]
+        assert (row[0], row[-1]) == (layer["layer"] + 1, f"{np.mean(layer['sharpness']):.2f}")
 
 
 def test_without_attention_there_is_nothing_to_see(explained):

@@ -37,13 +37,12 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
         np.testing.assert_allclose(layer["weights"], wanted, atol=5.1e-7)
     view = view_module("class-token")
     (drawn,) = (each.to_dict() for each in view.drawings(seen, values))
-    assert [image["label"] for image in drawn["images"]] == ["layer 1", "layer 2"]
+    rest = [1 - np.sum(layer["weights"]) for layer in values["layers"]]
+    labels = [f"layer {n}; <cls> {share:.2f}" for n, share in enumerate(rest, 1)]
+    assert [image["label"] for image in drawn["images"]] == labels
     assert drawn["images"][1]["values"] == np.ravel(values["layers"][1]["weights"]).tolist()
-    weights = np.array(values["layers"][0]["weights"])
-    row, column = np.unravel_index(weights.argmax(), weights.shape)
-    assert f"{row + 1},{column + 1} {weights.max():.2f}" in view.lines(seen, values)[1]
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["the image", "layer 1", "layer 2"]
+    assert [axes.get_title() for axes in panels] == ["the image", *labels]
     (image,) = panels[2].images
     np.testing.assert_array_equal(np.asarray(image.get_array()), values["layers"][1]["weights"])
 
@@ -74,8 +73,10 @@ def test_a_mask_has_the_class_of_each_pixel(explained, name):
     assert np.array_equal(values["classes"], predicted.mask)
     assert values["labels"] == ["a", "b", "c"]
     assert values["shares"] == pytest.approx(predicted.shares, abs=1e-6)
-    assert [line.split()[1] for line in view.lines(seen, values)[1:]] == [*predicted.shares]
-    (drawn,) = (each.to_dict() for each in view.drawings(seen, values))
+    beside, shares = view.drawings(seen, values)
+    assert (beside.media, shares.media) == ({"page", "image"}, {"terminal"})
+    assert shares.rows == [[label, f"{share:.1%}"] for label, share in values["shares"].items()]
+    drawn = beside.to_dict()
     assert (drawn["kind"], drawn["side"]) == ("patches", "input")
     for label, image in zip(predicted.shares, drawn["images"], strict=True):
         assert image["label"].startswith(f"{label} ")
@@ -108,17 +109,20 @@ def test_positions_of_patches_are_laid_out(explained):
     np.testing.assert_allclose(side["similarity"], wanted, atol=HALF)
     drawn = np.ma.filled(figure_of(seen).axes[0].images[0].get_array(), np.nan)
     np.testing.assert_allclose(drawn[:2, 3:], wanted[1].reshape(2, 2), atol=HALF)
-    lines = view_module("positions").lines(seen, values)
+    heat, means = view_module("positions").drawings(seen, values)
+    assert (heat.media, means.media) == ({"page", "image"}, {"terminal"})
     # Patches 0 and 1 are in one row, as are 2 and 3.
-    assert lines[1].split() == ["same", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
-    assert lines[2].split() == ["same", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
-    assert lines[3].split() == ["elsewhere", f"{(wanted[0, 3] + wanted[1, 2]) / 2:.3f}"]
+    assert means.rows == [
+        ["same row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"],
+        ["same column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"],
+        ["elsewhere", f"{(wanted[0, 3] + wanted[1, 2]) / 2:.3f}"],
+    ]
 
 
 def test_on_the_page_they_are_sixteen_bits_with_nothing_between_patches(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    (drawn,) = (each.to_dict() for each in view_module("positions").drawings(seen, seen.views["positions"]))
+    drawn = view_module("positions").drawings(seen, seen.views["positions"])[0].to_dict()
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
     assert drawn["size"] == [5, 5]
     assert not levels[2].any()
@@ -138,8 +142,8 @@ def test_sinusoids_of_both_sides_of_a_translator(explained):
         omega = 10000.0 ** (-np.arange(0, 12, 2) / 12)
         wanted = [[np.cos((p - q) * omega).mean() for q in range(n)] for p in range(n)]
         np.testing.assert_allclose(side["similarity"], wanted, atol=HALF + 1e-6)
-    line = view_module("positions").lines(seen, seen.views["positions"])[1]
-    assert line.split() == ["distance", "1", f"{np.cos(omega).mean():.3f}"]
+    _, means, *_ = view_module("positions").drawings(seen, seen.views["positions"])
+    assert means.rows[0] == ["distance 1", f"{np.cos(omega).mean():.3f}"]
 
 
 def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
@@ -228,8 +232,9 @@ def test_filters_are_the_components_of_the_projection(explained):
     np.testing.assert_allclose(values["tiles"], tiles, atol=HALF)
     np.testing.assert_allclose(values["shares"], shares, atol=5.1e-7)
     view = view_module("filters")
-    assert "12 filters of 3 x 3 pixels: 9 principal components explain 100%" in view.lines(seen, values)[0]
     (drawn,) = (each.to_dict() for each in view.drawings(seen, values))
+    assert drawn["text"].startswith("12 filters of 3 x 3 pixels: 9 principal components explain 100%")
+    assert f"{shares[0]:.1%}, {shares[1]:.1%}" in drawn["note"]
     assert drawn["image"].startswith("data:image/png;base64,")
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn["image"].partition(",")[2]))))
     # Nine tiles, seven beside each other, with a line between them that cannot be seen.
@@ -238,7 +243,7 @@ def test_filters_are_the_components_of_the_projection(explained):
     assert (shown[:3, :3, 1] == 255).all()
     assert (shown[3, :, 1] == 0).all()
     assert (shown[4:, 8:, 1] == 0).all()
-    assert np.asarray(figure_of(seen).axes[0].images[0].get_array()).shape == (7, 27, 3)
+    assert np.asarray(figure_of(seen).axes[0].images[0].get_array()).shape == (7, 27, 4)
 
 
 def test_filters_that_are_all_alike_have_no_image(explained):
@@ -256,8 +261,7 @@ def test_filters_that_are_all_alike_have_no_image(explained):
     values = seen.views["filters"]
     assert (values["tiles"], values["shares"]) == ([], [])
     assert view.drawings(seen, values) == []
-    assert "0 principal components" in view.lines(seen, values)[0]
-    with pytest.raises(RequestError, match="all equal"):
+    with pytest.raises(RequestError, match=r"the filters are equal.* nothing to draw"):
         figure_of(seen)
 
 

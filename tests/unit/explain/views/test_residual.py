@@ -58,27 +58,27 @@ def test_the_terminal_names_the_token_with_the_largest_norm(explained):
     run, given = explained("language model")
     seen = explain_input(run, given, maps=NO_MAPS, views=["residual"])
     (norms,) = (np.array(each["norms"]) for each in seen.views["residual"]["stacks"])
-    title, *rows = view_module("residual").lines(seen, seen.views["residual"])
-    assert title == "norm of the residual stream of input tokens: mean, largest"
-    assert len(rows) == len(norms)
+    _, table = view_module("residual").drawings(seen, seen.views["residual"])
+    assert table.title == "Norm of the residual stream of input tokens"
+    assert table.media == {"terminal"}
     tokens = seen.axes["input"].tokens
-    for depth, (row, own) in enumerate(zip(rows, norms, strict=True)):
-        name, mean, largest = (f"block {depth}" if depth else "embeddings"), own.mean(), own.max()
-        assert row.split() == [*name.split(), f"{mean:.3f}", f"{largest:.3f}", *tokens[own.argmax()].split()]
+    for depth, (row, own) in enumerate(zip(table.rows, norms, strict=True)):
+        name = f"block {depth}" if depth else "embeddings"
+        assert row == [name, f"{own.mean():.3f}", f"{own.max():.3f}", tokens[own.argmax()]]
 
 
 def test_drawings_are_relative_to_the_largest_norm(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=["residual"])
     stacks = [np.array(each["norms"]) for each in seen.views["residual"]["stacks"]]
-    drawings = [each.to_dict() for each in view_module("residual").drawings(seen, seen.views["residual"])]
-    assert [each["size"] for each in drawings] == [[*norms.shape] for norms in stacks]
-    assert [each["title"].rpartition(" ")[2] for each in drawings] == [
-        f"{norms.max():.4g}" for norms in stacks
-    ]
-    axes = figure_of(seen).axes[0]
-    (image,) = axes.images
-    np.testing.assert_allclose(np.asarray(image.get_array()), stacks[-1] / stacks[-1].max(), atol=1e-6)
+    drawings = view_module("residual").drawings(seen, seen.views["residual"])
+    heats = [each for each in drawings if each.media == {"page", "image"}]
+    panels = [axes for axes in figure_of(seen).axes if axes.get_yticklabels()[0].get_text() == "embeddings"]
+    for heat, axes, norms, side in zip(heats, panels, stacks, ("source", "prefix"), strict=True):
+        np.testing.assert_allclose(heat.values, norms / norms.max())
+        np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), heat.values)
+        assert heat.title.endswith(f"relative to {norms.max():.4g}")
+        assert heat.columns == seen.axes[side].tokens
 
 
 def test_without_blocks_there_is_no_such_view(explained):

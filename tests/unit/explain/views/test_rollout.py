@@ -7,6 +7,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
 from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.drawing.on_terminal import lines
 from heedful.explain.views import view_module
 from heedful.explain.views.rollout import rollout, rollout_across
 
@@ -62,10 +63,9 @@ def test_a_choice_of_attention_is_refused(explained, choice):
 
 def test_the_terminal_has_a_line_for_each_word(explained):
     seen = explain_input(*explained("translation"), views=["rollout"])
-    lines = view_module("rollout").lines(seen, seen.views["rollout"])
-    heads = [line for line in lines if line.startswith("rollout")]
-    assert heads[-1] == "rollout: share of each source token in each target token"
-    rows = lines[lines.index(heads[-1]) + 1 :]
+    *_, last = view_module("rollout").drawings(seen, seen.views["rollout"])
+    title, *rows = lines(last, seen.axes)
+    assert title == "Rollout: share of each source token in each target token"
     words = [*seen.axes["target"].surface, "</s>"]
     assert [row.split()[0] for row in rows] == words
 
@@ -82,17 +82,15 @@ def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     (image,) = drawn["images"]
     np.testing.assert_allclose(np.reshape(image["values"], side.grid), wanted, atol=1e-12)
     assert image["label"] == ("class token" if name == "images" else "mean of all tokens")
-    photo, drawn_map, _ = figure_of(seen).axes
+    *_, photo, drawn_map, _ = figure_of(seen).axes
     assert photo.get_title() == "the image"
     (image,) = drawn_map.images
     np.testing.assert_allclose(np.asarray(image.get_array()), wanted, atol=1e-12)
-    shown = view.lines(seen, seen.views["rollout"])
-    assert shown[-1] == f"  darkest cell: {wanted.max():.2g}"
 
 
-def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
+def test_of_a_text_matrices_are_drawn_between_words(explained):
     seen = explain_input(*explained("translation"), views=["rollout"])
-    axes = figure_of(seen).axes[0]
+    axes = figure_of(seen).axes[-2]
     assert [label.get_text() for label in axes.get_xticklabels()] == [*seen.axes["source"].surface, "</s>"]
     drawn = np.asarray(axes.images[0].get_array())
     assert drawn.shape[1] == len(seen.axes["source"].surface) + 1
@@ -102,6 +100,7 @@ def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
 
 def test_attention_alone_is_drawn_without_it(explained):
     seen = explain_input(*explained("translation"))
-    assert "cross-attention" in figure_of(seen).axes[0].get_xlabel()
+    (part,) = figure_of(seen).subfigs
+    assert "cross-attention" in part.get_suptitle()
     with pytest.raises(RequestError, match="one view, got rollout and lens and census"):
         figure_of(explain_input(*explained("translation"), views=["rollout", "lens", "census"]))

@@ -36,7 +36,11 @@ function legible(colour) {
 
 /** Colour an element with text by a share from -1 to 1. */
 function tint(node, share) {
-  const colour = colourOf(share < 0 ? colours.minus : colours.plus, TINT * Math.abs(share));
+  fill(node, colourOf(share < 0 ? colours.minus : colours.plus, TINT * Math.abs(share)));
+}
+
+/** Give an element with text a background, and the colour of text that is legible on it. */
+function fill(node, colour) {
   node.style.setProperty("background-color", css(colour));
   node.style.setProperty("color", legible(colour));
 }

@@ -1,8 +1,7 @@
 /* Probabilities of predicted tokens, and further views. */
 
 /** Create tokens coloured by a value; the scale ends at `most`. */
-function numbered(name, values, most, label) {
-  const tokens = DATA.sides[name].tokens;
+function numbered(tokens, values, most, label) {
   const short = tokens.length <= NUMBERED;
   const chips = tokens.map((token, n) => {
     const value = values[n] ?? null;
@@ -23,22 +22,29 @@ function drawWritten() {
   const found = Object.entries(DATA.written).filter(([name]) => name in DATA.sides);
   $("written").hidden = found.length === 0;
   $("written").replaceChildren(
-    ...found.map(([name, values]) => headed(`Probability of each ${name} token`, "Stronger colour: higher probability.", numbered(name, values, 1, percent))),
+    ...found.map(([name, values]) => headed(`Probability of each ${name} token`, "Stronger colour: higher probability.", numbered(DATA.sides[name].tokens, values, 1, percent))),
   );
 }
 
 const VIEWS = { tokens: tokensView, table: tableView, patches: patchesView, heat: heatView, image: imageView };
 
 function drawMore() {
-  $("more").replaceChildren(...DATA.more.map((view) => VIEWS[view.kind](view)));
+  $("more").replaceChildren(...DATA.more.map(drawnView));
 }
 
-/** Draw a view with a value per token. */
+/** Draw a view, with its note below it. */
+function drawnView(view) {
+  const section = VIEWS[view.kind](view);
+  if (view.note) section.append(element("p", { class: "hint" }, view.note));
+  return section;
+}
+
+/** Draw a view with a value per token, or per word of its `labels`. */
 function tokensView(view) {
   const most = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
   const signed = view.values.some((value) => value < 0);
   const label = aligned(most);
-  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", numbered(view.side, view.values, most, label));
+  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", numbered(view.labels ?? DATA.sides[view.side].tokens, view.values, most, label));
 }
 
 function tableView(view) {
@@ -104,25 +110,26 @@ function imageView(view) {
   return headed(view.title, view.text, image);
 }
 
-/** Create a cell: a number, a text, nothing, a text with its probability, or an object with a text and optionally
-    the share that colours it and the head that it opens. */
+/** Create a cell: a number, a text, nothing, a text with its probability, or an object (see `cellOf`). */
 function tableCell(value) {
   if (value === null) return element("td");
   if (typeof value === "number") return element("td", {}, Number.isInteger(value) ? `${value}` : number(value));
-  if (typeof value === "object" && !Array.isArray(value)) return openingCell(value);
-  if (!Array.isArray(value)) return element("td", { class: "text-cell" }, named(String(value)));
-  const cell = element("td", { class: "text-cell tinted" }, named(String(value[0])), element("small", {}, percent(value[1])));
-  tint(cell, value[1]);
-  return cell;
+  if (typeof value !== "object") return element("td", { class: "text-cell" }, named(String(value)));
+  return cellOf(Array.isArray(value) ? { text: String(value[0]), probability: value[1] } : value);
 }
 
-function openingCell({ text, share, tap, head }) {
+/** Create a cell with a text and optionally its `probability`, the `share` or `colour` of its background, whether it
+    is `bold`, and the head that it opens (`tap` and `head`). */
+function cellOf({ text, probability, share = probability, colour, bold, tap, head }) {
   const map = DATA.maps.findIndex((each) => each.tap === tap);
   const view = map < 0 ? -1 : DATA.maps[map].views.findIndex((each) => each.head === head);
   const label = view < 0 ? null : `${text}: open ${viewName(DATA.maps[map], DATA.maps[map].views[view])}`;
   const shownText = view < 0 ? named(text) : element("button", { type: "button", class: "opens", "aria-label": label, onclick: () => openHead(map, view) }, shown(text));
-  const cell = element("td", { class: share === undefined ? null : "tinted" }, shownText);
+  const classes = [probability === undefined ? "" : "text-cell", share === undefined && colour === undefined ? "" : "tinted"].filter(Boolean);
+  const cell = element("td", { class: classes.join(" ") || null }, bold ? element("strong", {}, shownText) : shownText);
+  if (probability !== undefined) cell.append(element("small", {}, percent(probability)));
   if (share !== undefined) tint(cell, limited(share, 0, 1));
+  else if (colour !== undefined) fill(cell, colour.match(/[0-9a-f]{2}/g).map((part) => parseInt(part, 16)));
   return cell;
 }
 
