@@ -199,11 +199,44 @@ def test_a_crafted_file_is_read_or_named(trained, state, tmp_path, amount, draw)
                 message = attempt(verb, kind, run)
             except Exception as error:
                 raise RuntimeError(f"{verb} with {case.file}: {case.how}") from error
-            # Another label or tokenizer does not fit the rows, which are named then. `start` passes what is
-            # left of a recipe as a map.
-            is_map = (verb, case.file) == ("start", "recipe.yaml") and message.startswith("recipe: ")
-            is_named = str(tmp_path) in message or "rows.jsonl:" in message or is_map
-            assert is_named or not message, (verb, case.file, case.how, message)
+            named = not message or is_named(message, tmp_path, verb, case)
+            assert named, (verb, case.file, case.how, message)
+
+
+EXHAUSTED = {"model.safetensors", "optimizer.safetensors", "weights.safetensors", "state.json"}
+EXHAUSTED |= {"images.json", "labels.json", "scale.json", "thresholds.json"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_every_change_of_small_files_is_read_or_named_by_every_verb(trained, state, tmp_path):
+    kind, folder = trained
+    problems = []
+    for case in cases(folder / state):
+        if Path(case.file).name not in EXHAUSTED:
+            continue
+        for verb in case.verbs:
+            run = tmp_path / "run"
+            shutil.rmtree(run, ignore_errors=True)
+            shutil.copytree(folder / state, run)
+            case.apply(run)
+            try:
+                message = attempt(verb, kind, run)
+            except Exception as error:
+                problems.append((verb, case.file, case.how, repr(error)))
+                continue
+            if message and not is_named(message, tmp_path, verb, case):
+                problems.append((verb, case.file, case.how, message))
+    assert not problems
+
+
+def is_named(message: str, folder: Path, verb: str, case: Case) -> bool:
+    """Whether a message names a file of the run, or what else is at fault."""
+    # Another label or tokenizer does not fit the rows, which are named then. `start` passes what is left of a
+    # recipe as a map. Finite weights may be too large for one of the inputs only.
+    is_map = (verb, case.file) == ("start", "recipe.yaml") and message.startswith("recipe: ")
+    is_too_large = case.how == "1e30" and message.startswith("the model's outputs contain NaN or infinity")
+    return str(folder) in message or "rows.jsonl:" in message or is_map or is_too_large
 
 
 @pytest.mark.slow

@@ -186,12 +186,15 @@ def _type_name(tensor: Tensor) -> str:
 
 
 def check_finite(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Check that tensors are numbers, without which every output would be NaN.
+    """Check that tensors are finite real numbers; otherwise every output would be NaN.
 
     Raises:
-        DamagedError: a tensor contains NaN or infinity; the message names ``source`` and the tensor.
+        DamagedError: a tensor contains NaN, infinity or complex numbers; the message names ``source`` and the
+            tensor.
     """
     for name, tensor in tensors.items():
+        if tensor.is_complex():
+            raise DamagedError(f"{source}: damaged: {name} contains complex numbers; {RESTORE}")
         if tensor.dtype in _FLOATS and not tensor.isfinite().all():
             problem = "NaN" if tensor.isnan().any() else "infinity"
             raise DamagedError(f"{source}: damaged: {name} contains {problem}; {RESTORE}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import RequestError
+from heedful.errors import DataError, RequestError
 from heedful.typing import JsonMapping, JsonObject
 
 Lengths = NDArray[np.integer]
@@ -239,7 +239,13 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, record: JsonMapping) -> "Cursor":
-        """Restore a cursor from the result of `to_dict`."""
+        """Restore a cursor from the result of `to_dict`.
+
+        Raises:
+            DataError: it has no segments: the data had another form.
+        """
+        if record.get("segments") is None:
+            raise DataError("the position in the training data (training.cursor) has no segments")
         # Segments of older checkpoints have one more key, for a limit that was never set.
         segments = (
             Segment(segment["tokens_per_update"], segment["samples"]) for segment in record["segments"]

@@ -190,7 +190,7 @@ class Table:
                 copies = [copy for copy, original in self.copies.items() if original in row.theirs]
                 n_rows |= {names[name]: row.form.n_rows for name in (*row.theirs, *copies) if name in names}
         return {
-            name: tensor[: n_rows[name]] if name in n_rows and len(tensor) == vocab_size else tensor
+            name: tensor[: n_rows[name]] if name in n_rows and tensor.shape[:1] == (vocab_size,) else tensor
             for name, tensor in tensors.items()
         }
 

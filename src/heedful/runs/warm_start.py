@@ -146,6 +146,8 @@ def _other_grids(tensors: Mapping[str, torch.Tensor], model: nn.Module) -> Itera
         if not isinstance(part, PatchEmbedding | GridEmbedding) or key not in tensors.keys() & parameters:
             continue
         table, n_class_tokens = tensors[key], int(getattr(part, "class_token", None) is not None)
+        if table.dim() != parameters[key].dim():
+            continue
         old, new = (math.isqrt(max(0, len(rows) - n_class_tokens)) for rows in (table, parameters[key]))
         if old**2 == len(table) - n_class_tokens:
             yield key, resize_positions(table, (old, old), (new, new))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.errors import DamagedError, RequestError, nearest
+from heedful.errors import DamagedError, DataError, RequestError, nearest
 from heedful.nn.modes import evaluating
 from heedful.records import RESTORE
 from heedful.training import checkpoints, distribution
@@ -31,6 +31,7 @@ from heedful.training.schedules import Direction, Schedule, is_better
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import StopRequest, fault_point, stop_signals
 from heedful.training.update import PlannedData, update_weights
+from heedful.typing import JsonMapping
 
 Validate = Callable[[nn.Module], Mapping[str, float]]
 """Computes metrics of a model in evaluation mode, without gradients; called in the first process only."""
@@ -105,7 +106,7 @@ class Training:
         self._begin(resume=resume)
         state, resumed_at = self.state, self.state.update
         start_time = time.monotonic() - state.seconds
-        forward, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
+        forward, updates = distribution.wrap(self.module), self._updates()
         self.module.train()
         is_unsaved = False
         with stop_signals() as signals, self._notify_failure():
@@ -146,6 +147,18 @@ class Training:
                 fault_point("after-update")  # tests end the process here
         self._notify(Stopped(state.update, stop_reason or "data", state.seconds))
         return TrainingResult(stop_reason or "data", state, resumed_at)
+
+    def _updates(self) -> Iterator[tuple[Sequence[int], JsonMapping]]:
+        """Return the updates from the cursor on.
+
+        Raises:
+            DamagedError: the checkpoint's cursor is not one of these data.
+        """
+        try:
+            return self.data.updates(self.state.cursor)
+        except DataError as error:
+            path = checkpoints.path_of(self.run, self.state.update) / "state.json"
+            raise DamagedError(f"{path}: damaged: {error}; {RESTORE}") from None
 
     def _begin(self, *, resume: bool) -> None:
         """Restore everything from the newest intact checkpoint, if there is one."""

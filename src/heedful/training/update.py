@@ -61,11 +61,13 @@ class PlannedData:
         A cursor is a JSON object with an ``epoch``; after the last update of an epoch it is the start of the
         next one. No update has samples of two epochs. Resuming from a cursor yields the same updates as an
         uninterrupted iteration.
+
+        Raises:
+            DataError: the cursor is not one of these data.
         """
         start = Cursor() if cursor is None else Cursor.from_dict(cursor)
-        budget, seed = self.tokens_per_update, self.seed
-        for samples, next_cursor in updates(self.lengths, start, budget, seed, self.sampling):
-            yield samples.tolist(), next_cursor.to_dict()
+        planned = updates(self.lengths, start, self.tokens_per_update, self.seed, self.sampling)
+        return ((samples.tolist(), next_cursor.to_dict()) for samples, next_cursor in planned)
 
     def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
         """Split the samples of an update into micro-batches; some are empty if there are too few samples."""
