@@ -48,6 +48,15 @@ VIEWS: dict[str, View] = {
     "losses": View(
         "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
+    "occlusion": View(
+        "change of the answer if a word, or a patch of an image, is left out", "words or patches"
+    ),
+    "replacement": View(
+        "change of the answer if a word is replaced by words of the training data", "words or patches"
+    ),
+    "integrated-gradients": View(
+        "gradient of the answer along a path from a baseline, by word", "an embedding, or pixels"
+    ),
     "gradients": View(
         "gradient x input of the answer, for each input token or pixel", "an embedding, or pixels"
     ),

@@ -1,0 +1,1 @@
+"""Attribution: how much each word or patch of an input changes the answer."""

@@ -1,0 +1,95 @@
+"""Measure how an answer changes with the input: the numbers that all attribution methods share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.explain.attribution.features import Answers, Features, answers_of, features_of
+from heedful.explain.attribution.variants import (
+    Edit,
+    batches_of,
+    make_variants,
+    rivals_of,
+    target_values,
+)
+from heedful.models.base import Model
+from heedful.tasks.model_input import ModelInput
+from heedful.tasks.prediction import BATCH_TOKENS
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """An input whose answer is measured.
+
+    Args:
+        model: the model, in evaluation mode.
+        prepared: the input and its answer.
+        features: its words or patches.
+        answers: the parts of the answer.
+        rivals: the class that each target is compared with, or None.
+    """
+
+    model: Model
+    prepared: ModelInput
+    features: Features
+    answers: Answers
+    rivals: Tensor | None
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: Model, prepared: ModelInput) -> "Measured":
+        """Measure the answer of an input.
+
+        Raises:
+            RequestError: the input has no words besides the answer, or the answer is empty.
+        """
+        features, answers, batch = features_of(prepared), answers_of(prepared), prepared.batch
+        rivals = rivals_of(prepared.targets, model(batch.inputs, batch.source), batch)
+        return cls(model, prepared, features, answers, rivals)
+
+    @property
+    def unit(self) -> str:
+        """What is measured."""
+        if self.prepared.targets.numbers is not None:
+            return "number"
+        return "log-probability" if self.rivals is None else "log-odds"
+
+    @property
+    def rival(self) -> str | None:
+        """The name of the rival, if there is one target and it is one of several classes."""
+        targets = self.prepared.targets
+        if self.rivals is None or len(targets) > 1:
+            return None
+        return targets.name(0, int(self.rivals[0]))
+
+    @property
+    def length(self) -> int:
+        """The number of tokens that the model reads."""
+        batch = self.prepared.batch
+        sides = (batch.inputs, batch.source)
+        return sum(side.layout.n_tokens for side in sides if side is not None)
+
+    @torch.no_grad()
+    def values(
+        self, edits: Sequence[Edit], *, as_probability: bool = False, budget: int = BATCH_TOKENS
+    ) -> Float[Tensor, "n answers"]:
+        """Return what is measured of each answer, for each variant of the input; NaN if the answer is gone.
+
+        Args:
+            edits: what each variant changes.
+            as_probability: return the log-probability of answers instead of log-odds; numbers are unchanged.
+            budget: maximum number of tokens of a batch.
+        """
+        rivals, found = None if as_probability else self.rivals, []
+        for part in batches_of([self._length_of(edit) for edit in edits], budget):
+            variants = make_variants(self.prepared, self.features, [edits[i] for i in part])
+            found.append(target_values(self.model, self.prepared.targets, variants, rivals))
+        return self.answers.sums(torch.cat(found).double())
+
+    def _length_of(self, edit: Edit) -> int:
+        if self.features.is_image:
+            return self.length
+        return self.length + sum(len(new) - len(self.features.tokens[i]) for i, new in edit.items())

@@ -1,0 +1,84 @@
+"""Occlusion: the change of the answer if a word or patch is left out, or replaced.
+
+    a_w = v(x) - 1/n sum_i v(x with w replaced by r_i)
+
+v is the measured number (`heedful.explain.attribution.features`). A positive a_w supports the answer: without
+w, v is smaller. Source: Zeiler and Fergus 2014, section 4.2 (patches); Li et al. 2016, "Understanding neural
+networks through representation erasure", equation 1 (words).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.explain.attribution.measure import Measured
+from heedful.explain.attribution.replacements import Replacements
+from heedful.explain.attribution.variants import Edit
+
+DRAWS = 20
+"""Words that replace each word."""
+
+
+def occlusion(
+    measured: Measured, replacements: Replacements | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Float[Tensor, "features answers"]:
+    """Return the effect of each feature on each answer.
+
+    Args:
+        measured: the input.
+        replacements: what replaces a feature; None: it is left out.
+        draws: number of replacements of each feature, whose mean is taken.
+        seed: of the draws.
+
+    Returns:
+        The effects; NaN where the answer is gone without the feature (the tag of a word that is left out).
+    """
+    singles = [[index] for index in range(len(measured.features))]
+    return effects(measured, singles, replacements, draws=draws, seed=seed)
+
+
+def effects(
+    measured: Measured,
+    sets: Sequence[Sequence[int]],
+    replacements: Replacements | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    as_probability: bool = False,
+) -> Float[Tensor, "sets answers"]:
+    """Return the effect of several features together on each answer, for each set of features.
+
+    Args:
+        measured: the input.
+        sets: the indices of the features of each set.
+        replacements: as of `occlusion`.
+        draws: as of `occlusion`.
+        seed: as of `occlusion`.
+        as_probability: measure probabilities, not log-odds; numbers are unchanged.
+    """
+    draws = 1 if replacements is None else draws
+    edits = [{}, *_edits(measured, sets, replacements, draws, seed)]
+    values = measured.values(edits, as_probability=as_probability)
+    if as_probability and measured.prepared.targets.numbers is None:
+        values = values.exp()
+    return values[0] - values[1:].unflatten(0, (len(sets), draws)).mean(1)
+
+
+def _edits(
+    measured: Measured,
+    sets: Sequence[Sequence[int]],
+    replacements: Replacements | None,
+    draws: int,
+    seed: int,
+) -> Iterator[Edit]:
+    features = measured.features
+    for chosen in sets:
+        if replacements is None:
+            yield dict.fromkeys(chosen, ())
+            continue
+        for draw in range(draws):
+            # The same words replace each feature, so that effects differ by the feature, not by the draw.
+            generator = np.random.default_rng((seed, draw))
+            yield {index: replacements.draw(generator, features, index) for index in chosen}

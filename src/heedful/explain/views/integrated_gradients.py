@@ -1,0 +1,50 @@
+"""View ``integrated-gradients``: the gradient of the answer along a path from a baseline to the input."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heedful.explain.attribution.integrated_gradients import integrated_gradients
+from heedful.explain.attribution.measure import Measured
+from heedful.explain.drawings import Drawing
+from heedful.explain.views.attributed import (
+    SIGNS,
+    attribution_drawings,
+    attribution_values,
+    supports_attribution,
+)
+from heedful.explain.views.shared import EMBEDDINGS, rounded_all
+from heedful.runs.loading import LoadedRun
+from heedful.tasks.model_input import ModelInput
+from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
+
+
+def supports(run: LoadedRun) -> bool:
+    """Whether the model embeds its input or reads pixels."""
+    is_readable = bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
+    return is_readable and supports_attribution(run)
+
+
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
+    """Return integrated gradients by word (`heedful.explain.attribution.integrated_gradients`).
+
+    Returns:
+        As of ``occlusion``; the number of ``steps``; and for each part of the answer the ``gap``: its value
+        minus that of the baseline, minus the sum of the scores, which would be 0 with infinitely many steps.
+
+    Raises:
+        RequestError: as of ``occlusion``; or the model has no token embedding.
+    """
+    measured = Measured.of(run.model, prepared)
+    attribution = integrated_gradients(measured)
+    values = attribution_values(measured, attribution.scores)
+    return {**values, "steps": attribution.steps, "gap": rounded_all(attribution.gap.cpu().numpy())}
+
+
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
+    """Return bars by word, a matrix, or maps over an image."""
+    largest = max(map(abs, values["gap"]))
+    note = f"{SIGNS}; {values['steps']} steps, completeness gap at most {largest:.2g}"
+    return attribution_drawings(explanation, values, "Integrated gradients", note)

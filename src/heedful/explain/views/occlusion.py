@@ -1,0 +1,49 @@
+"""View ``occlusion``: the change of the answer if a word or patch is left out."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heedful.explain.attribution.measure import Measured
+from heedful.explain.attribution.occlusion import occlusion
+from heedful.explain.drawings import Drawing
+from heedful.explain.views.attributed import (
+    SIGNS,
+    attribution_drawings,
+    attribution_values,
+    supports_attribution,
+)
+from heedful.runs.loading import LoadedRun
+from heedful.tasks.model_input import ModelInput
+from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
+
+
+def supports(run: LoadedRun) -> bool:
+    """Whether words or patches can be left out."""
+    return supports_attribution(run)
+
+
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
+    """Return the effect of leaving out each word (`heedful.explain.attribution.occlusion`).
+
+    A patch of an image is replaced by the mean of the training data.
+
+    Returns:
+        ``side`` (name of the axis); ``unit``, what is measured, and the ``rival`` of a label; ``words`` (of
+        an image, patches); the parts of the answer as ``answers``, the words that they are ``about`` if they
+        are tags, and their ``values``; and ``scores``, ``[answers][words]``: the value minus that without the
+        word. A score is None if the word takes the part of the answer with it.
+
+    Raises:
+        RequestError: the input has no words besides the answer, or the answer is empty.
+    """
+    measured = Measured.of(run.model, prepared)
+    return attribution_values(measured, occlusion(measured))
+
+
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
+    """Return bars by word, a matrix, or maps over an image."""
+    feature = "word" if explanation.axes[values["side"]].grid is None else "patch"
+    return attribution_drawings(explanation, values, f"Change if a {feature} is left out", SIGNS)

@@ -1,0 +1,51 @@
+"""View ``replacement``: the change of the answer if a word or patch is replaced by those of training data."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heedful.explain.attribution.measure import Measured
+from heedful.explain.attribution.occlusion import DRAWS, occlusion
+from heedful.explain.attribution.replacements import training_replacements
+from heedful.explain.drawings import Drawing
+from heedful.explain.views.attributed import (
+    SIGNS,
+    attribution_drawings,
+    attribution_values,
+    supports_attribution,
+)
+from heedful.runs.loading import LoadedRun
+from heedful.tasks.model_input import ModelInput
+from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.explain.explanation import Explanation
+
+
+def supports(run: LoadedRun) -> bool:
+    """Whether words or patches can be replaced; the training data are only read by `compute`."""
+    return supports_attribution(run)
+
+
+def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:
+    """Return the effect of replacing each word (`heedful.explain.attribution.occlusion`).
+
+    Each word is replaced by `DRAWS` words, drawn from the training data as often as they occur there, the
+    same for all words; the score is the value minus the mean of the values then. A patch is replaced by the
+    patch at its place in training images. In contrast to ``occlusion``, no other word changes its position.
+
+    Returns:
+        As of ``occlusion``, and the number of ``draws``.
+
+    Raises:
+        RequestError: as of ``occlusion``; or the training data cannot be read.
+    """
+    measured = Measured.of(run.model, prepared)
+    scores = occlusion(measured, training_replacements(run, measured))
+    return {**attribution_values(measured, scores), "draws": DRAWS}
+
+
+def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
+    """Return bars by word, a matrix, or maps over an image."""
+    feature = "word" if explanation.axes[values["side"]].grid is None else "patch"
+    note = f"mean of {values['draws']} replacements from the training data; {SIGNS}"
+    return attribution_drawings(explanation, values, f"Change if a {feature} is replaced", note)

@@ -1,0 +1,85 @@
+"""Integrated gradients: completeness, and the exact values of a linear model."""
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.explain.attribution.integrated_gradients import integrated_gradients
+from heedful.explain.attribution.measure import Measured
+from heedful.explain.capture import prepare_input
+from heedful.nn.modes import evaluating
+
+RUNS = [
+    "classification",
+    "pairs",
+    "pairs, to their end",
+    "sets of labels",
+    "regression",
+    "tagging",
+    "answers",
+]
+RUNS += ["translation", "one text", "recurrent", "language model", "masked", "images", "captions", "fourier"]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_scores_of_words_and_the_gap_sum_to_the_change_from_the_baseline(explained, name):
+    run, given = explained(name)
+    with evaluating(run.model):
+        measured = Measured.of(run.model, prepare_input(run, given))
+        few, many = (integrated_gradients(measured, most=most, tolerance=0.0) for most in (16, 128))
+    assert few.scores.shape == (len(measured.features), len(measured.answers))
+    assert (few.steps, many.steps) == (16, 128)
+    # The change from the baseline does not depend on the number of steps, and the gap closes.
+    changes = [each.scores.sum(0) + each.gap for each in (few, many)]
+    torch.testing.assert_close(*changes, rtol=1e-3, atol=1e-3)
+    assert (many.gap.abs() <= few.gap.abs() + 1e-4).all()
+    assert (many.gap.abs() <= 0.02 * many.scores.abs().sum(0) + 1e-3).all()
+
+
+class Identity(nn.Module):
+    """Hidden states are what the stack reads."""
+
+    def forward(self, x, *args, **options):
+        return x
+
+
+class Mean(nn.Module):
+    """The mean over tokens, without the layer that follows it in the model."""
+
+    def forward(self, hidden, layout):
+        return layout.pad(hidden).sum(1) / layout.length_tensor[:, None]
+
+
+def test_of_a_linear_model_each_word_has_the_product_of_its_embedding_and_the_head(explained):
+    run, given = explained("pairs")
+    model = run.model
+    stack, model.stack = model.stack, Identity()
+    pooled, model.heads["pooled"] = model.heads["pooled"], Mean()
+    try:
+        with evaluating(model):
+            measured = Measured.of(model, prepare_input(run, given))
+            found = integrated_gradients(measured)
+            inputs = measured.prepared.batch.inputs
+            embedding, head = model.embedding, model.heads["class"]
+            mean = embedding.weight.mean(0)
+
+            def values(ids_without):
+                weight = torch.cat((embedding.weight, mean[None]))
+                new = torch.func.functional_call(
+                    embedding,
+                    {"weight": weight},
+                    (type(inputs)(ids_without, inputs.layout, inputs.segments),),
+                )
+                logits = head(model.heads["pooled"](new, inputs.layout))[0]
+                answer, rival = measured.prepared.targets.answers.item(), int(measured.rivals[0])
+                return logits[answer] - logits[rival]
+
+            whole = values(inputs.ids)
+            for tokens, score in zip(measured.features.tokens, found.scores[:, 0], strict=True):
+                ids = inputs.ids.clone()
+                ids[list(tokens)] = len(embedding.weight)
+                torch.testing.assert_close(score, (whole - values(ids)).double(), rtol=1e-3, atol=1e-4)
+    finally:
+        model.stack, model.heads["pooled"] = stack, pooled
+    assert found.steps == 16
+    assert found.gap.abs().max() < 1e-4
