@@ -169,9 +169,11 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
     """Write a checkpoint, replacing one of the same update, and return its folder.
 
     Raises:
-        WorkError: it cannot be written (for example, the disk is full); earlier checkpoints are unchanged.
+        WorkError: it cannot be written (for example, the disk is full), or the weights or the optimizer's
+            state are not finite; earlier checkpoints are unchanged.
     """
     fault_point("checkpoint-begin")
+    _check_not_diverged(model, optimizer, state.update)
     target = path_of(run, state.update)
     temporary = _temporary(target)
     try:
@@ -193,6 +195,23 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
         shutil.rmtree(temporary, ignore_errors=True)
     fault_point("after-rename")
     return target
+
+
+def _check_not_diverged(model: nn.Module, optimizer: torch.optim.Optimizer, update: int) -> None:
+    """Check the weights: those that no recent sample used may be NaN although every loss was finite.
+
+    Raises:
+        WorkError: one of them, or of the optimizer's state, is not finite.
+    """
+    for tensors in (named_tensors(model)[0], state_tensors(optimizer, model)):
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                value = "NaN" if tensor.isnan().any() else "infinity"
+                raise WorkError(
+                    f"update {update}: training diverged: {name} contains {value}; start a new run "
+                    "(--resume, or heedful.resume, keeps the schedule) with a lower learning rate or more "
+                    "warm-up; for Adam, raise optimizer.eps if it is far below 1e-8"
+                )
 
 
 def _temporary(target: Path) -> Path:

@@ -1,5 +1,6 @@
 import errno
 import json
+import math
 import os
 import resource
 import shutil
@@ -138,6 +139,21 @@ def test_a_device_in_the_place_of_a_manifest_is_not_read(tmp_path):
     (bad / "manifest.json").symlink_to(os.devnull)
     with pytest.raises(DamagedError, match=r"manifest\.json: must be a regular file or a pipe"):
         checkpoints.load(bad)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("part", ["weights", "optimizer"])
+def test_weights_that_diverged_are_not_saved_and_earlier_checkpoints_stay(tmp_path, value, part):
+    path, model, optimizer = _save(tmp_path)
+    before = _content(path)
+    parameter = next(model.parameters())
+    with torch.no_grad():
+        tensor = parameter if part == "weights" else optimizer.state[parameter]["exp_avg"]
+        tensor.view(-1)[-1] = value
+    name = "NaN" if math.isnan(value) else "infinity"
+    with pytest.raises(WorkError, match=rf"update 6: training diverged: .* contains {name}; .*learning rate"):
+        checkpoints.save(tmp_path, model, optimizer, TrainingState(6))
+    assert (_content(path), checkpoints.paths(tmp_path)) == (before, [path])
 
 
 def test_a_manifest_without_its_own_hash_is_damaged(tmp_path):

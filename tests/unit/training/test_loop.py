@@ -363,11 +363,19 @@ def test_a_nan_loss_stops_training_and_saves_the_batch(tmp_path):
     events = []
     toy = Toy(tmp_path, callbacks=[events.append])
     schedule, rate = toy.schedule, toy.schedule.rate
-    schedule.rate = lambda step: math.nan if step == 4 else rate(step)
-    with pytest.raises(WorkError, match="update 5: the loss is nan"):
+    schedule.rate = lambda step: math.nan if step == 5 else rate(step)
+    with pytest.raises(WorkError, match="update 6: the loss is nan"):
         toy.train()
-    assert events[-1] == Stopped(4, "failed", events[-1].elapsed)
-    assert json.loads((tmp_path / "bad_batch.json").read_text())["update"] == 5
+    assert events[-1] == Stopped(5, "failed", events[-1].elapsed)
+    assert json.loads((tmp_path / "bad_batch.json").read_text())["update"] == 6
+
+
+def test_weights_that_are_nan_are_not_saved(tmp_path):
+    toy = Toy(tmp_path)
+    schedule, rate = toy.schedule, toy.schedule.rate
+    schedule.rate = lambda step: math.nan if step == 4 else rate(step)
+    with pytest.raises(WorkError, match=r"update 4: training diverged: embedding\.weight contains NaN"):
+        toy.train()
 
 
 def test_a_callback_that_fails_at_the_end_does_not_end_the_others_twice(tmp_path):
