@@ -42,6 +42,8 @@ from heedful.tasks.prediction import BATCH_TOKENS, Prediction, TaskInput
 from heedful.typing import JsonMapping
 
 if TYPE_CHECKING:
+    from heedful.data.lines import Source
+    from heedful.explain.attribution.faithfulness import FaithfulnessEvaluation
     from heedful.explain.explanation import Explanation
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 1 << 14, 64
@@ -283,30 +285,76 @@ class Run(LoadedRun):
             DataError: there is nothing to score, or rows that were given in Python have changed since the
                 training.
         """
-        check_split(split)
         limit, stride = at_least_one("limit", limit), at_least_one("stride", stride)
-        columns = names_in_rows(columns)
-        held = None
-        paths = paths_in(data)
-        if data is None and columns is not None:
-            raise RequestError("columns: names the columns of data, which is not given")
-        if data is None or paths:
-            sources = chosen_splits(self, split, paths, columns)
-            if len(sources) > 1:
-                names = ", ".join(sources)
-                raise RequestError(f"{split}: the run has several test sets; expected one of {names}")
-            ((name, source),) = sources.items()
-            if name in ("train", "valid") and [*memory_names(source)]:
-                check_rows(self.recipe, self.folder, name)
-        else:
-            name = "data"
-            source, held = rows_source(data, self.recipe.data.train, self.task.columns.names, columns)
+        name, source, held = self._data_set(split, data, columns)
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, None)
         with counting(progress, "rows", limit) as count:
             options = EvaluationOptions(settings, limit, stride, count, precision)
             evaluation = evaluate(self, name, source, options)
         del held  # it was needed until here
         return evaluation
+
+    def faithfulness(
+        self,
+        split: str = "test",
+        *,
+        data: RowsLike | None = None,
+        columns: Mapping[str, str | int] | None = None,
+        limit: int | None = None,
+        progress: Progress = False,
+    ) -> "FaithfulnessEvaluation":
+        """Score the views that say which words decided, by what the answer does without these words.
+
+        Each view is judged by another way to remove words than its own
+        (`heedful.explain.attribution.faithfulness`).
+
+        Args:
+            split: as of `evaluate`.
+            data: as of `evaluate`.
+            columns: as of `evaluate`.
+            limit: use only this many leading rows; each takes some hundred predictions.
+            progress: as of `evaluate`.
+
+        Returns:
+            A score for each view: its comprehensiveness, with further measures in ``details``.
+
+        Raises:
+            RequestError: as of `evaluate`.
+            DataError: no input has at least two words and an answer.
+        """
+        from heedful.explain.attribution.faithfulness import evaluate_faithfulness
+
+        limit = at_least_one("limit", limit)
+        name, source, held = self._data_set(split, data, columns)
+        with counting(progress, "rows", limit) as count:
+            evaluation = evaluate_faithfulness(self, name, source, limit=limit, progress=count)
+        del held  # it was needed until here
+        return evaluation
+
+    def _data_set(
+        self, split: str, data: RowsLike | None, columns: Mapping[str, str | int] | None
+    ) -> "tuple[str, Source, object]":
+        """Return the name and the source of the data set to evaluate, and what must live as long as it.
+
+        Raises:
+            RequestError: as of `evaluate`.
+            DataError: rows that were given in Python have changed since the training.
+        """
+        check_split(split)
+        names, paths = names_in_rows(columns), paths_in(data)
+        if data is None and names is not None:
+            raise RequestError("columns: names the columns of data, which is not given")
+        if data is not None and not paths:
+            return "data", *rows_source(data, self.recipe.data.train, self.task.columns.names, names)
+        sources = chosen_splits(self, split, paths, names)
+        if len(sources) > 1:
+            raise RequestError(
+                f"{split}: the run has several test sets; expected one of {', '.join(sources)}"
+            )
+        ((name, source),) = sources.items()
+        if name in ("train", "valid") and [*memory_names(source)]:
+            check_rows(self.recipe, self.folder, name)
+        return name, source, None
 
     def explain(
         self,

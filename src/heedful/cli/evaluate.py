@@ -160,8 +160,13 @@ class AlignmentOptions:
             **{f"--{name.replace('_', '-')}": True for name in decoding.sampling},
             "--stride": extent.stride,
             "--evaluation": extent.evaluation,
+            "--faithfulness": extent.faithfulness,
             "--precision": decoding.precision != "auto",
         }
+        if extent.faithfulness and extent.output is not None:
+            raise RequestError(
+                "--output is not supported with --faithfulness, whose scores are means; use --json"
+            )
         for option, value in (alignment_values if self.alignments is None else decoding_values).items():
             if value:
                 missing = "requires --alignments GOLD"
@@ -226,6 +231,14 @@ class Extent:
             help="Override a key of the recipe section evaluation, e.g. language=ja; may be repeated.",
         ),
     ] = None
+    faithfulness: Annotated[
+        bool,
+        typer.Option(
+            "--faithfulness",
+            help="Instead of the predictions, score the views that say which words decided: how much the "
+            "answer changes without these words, removed in another way than the view does it.",
+        ),
+    ] = False
 
     @property
     def to_standard_output(self) -> bool:
@@ -266,7 +279,9 @@ def evaluate(
     loaded_run = load(run, device=device)
     if extent.evaluation:
         loaded_run = with_evaluation(loaded_run, extent.evaluation)
-    if alignment_options.alignments is None:
+    if extent.faithfulness:
+        evaluations = _score_faithfulness(loaded_run, sources, extent, show)
+    elif alignment_options.alignments is None:
         evaluations = _score_predictions(loaded_run, sources, extent, decoding, show)
     else:
         evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, show)]
@@ -298,6 +313,24 @@ def _score_alignments(
     show(f"* marks the reported head: {evaluation.reported.choice}")
     _show(name, "sentences", evaluation.scores, show)
     return evaluation
+
+
+def _score_faithfulness(run: "Run", sources: Sources, extent: Extent, show: Print) -> "list[Evaluation]":
+    """Score the views that attribute an answer to words on each data set, and print a table."""
+    from heedful.explain.attribution.faithfulness import evaluate_faithfulness
+
+    evaluations: list[Evaluation] = []
+    for name, source in sources.chosen(run).items():
+        log(f"{name}: removing words")
+        evaluation = evaluate_faithfulness(run, name, source, limit=extent.limit)
+        evaluations.append(evaluation)
+        for note in evaluation.notes:
+            log(f"heedful: {name}: {note}")
+        counts = evaluation.scores[0].counts
+        show(f"{name}: {counts['judged']:,} of {counts['rows']:,} inputs")
+        for line in evaluation.lines():
+            show(line)
+    return evaluations
 
 
 def _score_predictions(

@@ -79,6 +79,18 @@ def integrated_gradients(
         steps = min(2 * steps, most)
 
 
+def gradient_times_input(measured: Measured) -> Float[Tensor, "features answers"]:
+    """Return the gradient of each answer at the input times the input, summed over each feature.
+
+    Raises:
+        RequestError: as of `integrated_gradients`.
+    """
+    path = _Path.of(measured)
+    one = torch.ones(1, device=path.end.device)
+    _, gradients = path.at(one, one)
+    return torch.stack([path.by_feature(each) for each in (gradients * path.end).double()], dim=1)
+
+
 def _attribution(path: "_Path", steps: int) -> Attribution:
     points, weights = np.polynomial.legendre.leggauss(steps)
     alphas = torch.from_numpy((points + 1) / 2).float().to(path.end.device)

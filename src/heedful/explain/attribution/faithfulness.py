@@ -1,0 +1,269 @@
+"""Faithfulness: how well the words that a method names are those whose removal changes the answer.
+
+The judge removes words in another way than the method: effects of leaving out are judged by replacement,
+those of replacement by leaving out, gradients by replacement. With words ranked by a method's scores, and p
+the probability of the answer (a number, for regression):
+
+| measure | definition |
+|---|---|
+| comprehensiveness | mean over k of p(x) - p(x without the first k % of words), higher is better |
+| sufficiency | mean over k of p(x) - p(the first k % of words alone), lower is better |
+| rank correlation | Spearman correlation of scores and the effects of single words, as judged |
+| sign agreement | share of equal signs among words whose judged effect exceeds a tenth of the largest |
+| top agreement | how often the highest score is that of the word with the largest judged effect |
+
+k is 1, 5, 10, 20 and 50, at least one word. Source: DeYoung et al. 2020, section 4.2 (equations 1 and 2, and
+their mean over k); rank correlation and sign agreement use log-odds instead of probabilities.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.data.lines import Source
+from heedful.errors import DataError, RequestError
+from heedful.explain.attribution.integrated_gradients import gradient_times_input, integrated_gradients
+from heedful.explain.attribution.measure import Measured
+from heedful.explain.attribution.occlusion import DRAWS, effects, occlusion
+from heedful.explain.attribution.replacements import Replacements, replacements_from, training_replacements
+from heedful.explain.capture import prepare_input
+from heedful.nn.modes import evaluating
+from heedful.runs.loading import LoadedRun
+from heedful.runs.prepare import rows_of
+from heedful.tasks.evaluation import Evaluation
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.prediction import TaskInput
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+"""Shares of words that are removed, or kept."""
+
+STRONG = 0.1
+"""Signs are compared of words whose effect exceeds this share of the largest."""
+
+MOST_PARTS = 8
+"""Maximum number of labels or tags of an answer that are judged."""
+
+Scores = NDArray[np.float64]
+Method = Callable[[Measured, Replacements], Tensor]
+
+METHODS: dict[str, tuple[Method, bool]] = {
+    "occlusion": (lambda measured, words: occlusion(measured), True),
+    "replacement": (lambda measured, words: occlusion(measured, words, seed=1), False),
+    "integrated-gradients": (lambda measured, words: integrated_gradients(measured).scores, True),
+    "gradients": (lambda measured, words: gradient_times_input(measured), True),
+}
+"""Scores of each method, and whether it is judged by replacement (otherwise by leaving out)."""
+
+RANDOM = "random order"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is measured of one part of an answer for a method.
+
+    Args:
+        comprehensiveness: see the module; ``sufficiency`` too.
+        sufficiency: see there.
+        correlation: the rank correlation; None if all effects or scores are equal.
+        signs: the sign agreement.
+        is_top: whether the words with the highest score and with the largest effect are the same; None if no
+            word supports the answer, as judged.
+    """
+
+    comprehensiveness: float
+    sufficiency: float
+    correlation: float | None
+    signs: float
+    is_top: bool | None
+
+
+@dataclass(frozen=True)
+class FaithfulnessEvaluation(Evaluation):
+    """The faithfulness of each method; a score's value is the comprehensiveness."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a table of all methods."""
+        names = ("comprehensiveness", "sufficiency", "rank correlation", "sign agreement", "top agreement")
+        yield "  " + f"{'method':<22} {'judged by':<12}" + "".join(f" {name:>17}" for name in names)
+        for score in self.scores:
+            values = [score.value, *(score.details[name.replace(" ", "_")] for name in names[1:])]
+            cells = "".join(f" {'-' if value is None else f'{value:.3f}':>17}" for value in values)
+            yield f"  {score.name:<22} {score.details['judge']:<12}{cells}"
+
+
+def evaluate_faithfulness(
+    run: LoadedRun,
+    split: str,
+    source: Source,
+    *,
+    limit: int | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda n: None,
+) -> FaithfulnessEvaluation:
+    """Measure the faithfulness of each method on the inputs of a data set.
+
+    Args:
+        run: the run.
+        split: name of the data set in the result.
+        source: its source.
+        limit: use only this many leading rows.
+        draws: number of replacements of each word.
+        seed: of the replacements and of the random order.
+        progress: called with the number of rows just done.
+
+    Raises:
+        DataError: no row can be judged.
+    """
+    rows = islice(rows_of(run.recipe, source), limit)
+    inputs = [run.task.columns.input_of(row.row) for row in rows]
+    found: dict[tuple[str, bool], list[Judgement]] = {}
+    words: Replacements | None = None
+    notes: list[str] = []
+    refused = 0
+    with evaluating(run.model), torch.inference_mode(False):
+        for number, task_input in enumerate(inputs):
+            try:
+                measured = Measured.of(run.model, prepare_input(run, task_input))
+                if len(measured.features) < 2:
+                    raise RequestError("a single word cannot be ranked")
+            except (RequestError, DataError):
+                refused += 1
+                progress(1)
+                continue
+            if words is None:
+                words, notes = _words(run, measured, inputs)
+            for key, judgements in _judge(measured, words, draws, seed + number).items():
+                found.setdefault(key, []).extend(judgements)
+            progress(1)
+    if not found:
+        raise DataError(f"{split}: no input can be judged; it must have at least two words and an answer")
+    if refused:
+        notes.append(f"{refused} of {len(inputs)} inputs could not be judged (one word, or no answer)")
+    counts = {"rows": len(inputs), "judged": len(inputs) - refused}
+    signature = f"draws:{draws}|shares:{','.join(map(str, SHARES))}|seed:{seed}"
+    scores = [
+        _score(name, by_replacement, judgements, signature, counts)
+        for (name, by_replacement), judgements in found.items()
+    ]
+    return FaithfulnessEvaluation(split, scores, notes=notes)
+
+
+def _words(run: LoadedRun, measured: Measured, inputs: Sequence[TaskInput]) -> tuple[Replacements, list[str]]:
+    """Return replacements from the training data; from the inputs themselves if these are not at hand."""
+    try:
+        return training_replacements(run, measured), []
+    except RequestError as error:
+        first = [
+            each if isinstance(each, str) or run.task.columns.images else _first(each) for each in inputs
+        ]
+        note = f"words that replace others are those of the evaluated inputs ({error})"
+        return replacements_from(run, first, measured), [note]
+
+
+def _first(task_input: TaskInput) -> TaskInput:
+    return task_input[0] if isinstance(task_input, tuple | list) else task_input
+
+
+def _judge(
+    measured: Measured, words: Replacements, draws: int, seed: int
+) -> dict[tuple[str, bool], list[Judgement]]:
+    """Judge every method, and a random order by both judges."""
+    judges = {by: occlusion(measured, words if by else None, draws=draws, seed=seed) for by in (True, False)}
+    methods = {(name, by): method(measured, words) for name, (method, by) in METHODS.items()}
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.randn(judges[True].shape, generator=generator, dtype=torch.float64)
+    methods |= {(RANDOM, by): shuffled for by in (True, False)}
+    found: dict[tuple[str, bool], list[Judgement]] = {}
+    for part in _parts(measured):
+        for (name, by), scores in methods.items():
+            judged, ranked = (each[:, part].sum(1).cpu().numpy() for each in (judges[by], scores))
+            valid = np.flatnonzero(~np.isnan(judged) & ~np.isnan(ranked))
+            if len(valid) < 2:
+                continue
+            order = valid[np.argsort(-ranked[valid], kind="stable")]
+            removed, kept = _set_effects(measured, words if by else None, order, part, draws, seed)
+            found.setdefault((name, by), []).append(_judgement(ranked[valid], judged[valid], removed, kept))
+    return found
+
+
+def _parts(measured: Measured) -> list[list[int]]:
+    """Return the parts of the answer that are judged together: all words of a written text, or each label."""
+    every = list(range(len(measured.answers)))
+    return [every] if measured.prepared.targets.are_tokens else [[part] for part in every[:MOST_PARTS]]
+
+
+def _set_effects(
+    measured: Measured,
+    words: Replacements | None,
+    order: NDArray[np.intp],
+    part: Sequence[int],
+    draws: int,
+    seed: int,
+) -> tuple[float, float]:
+    """Return comprehensiveness and sufficiency of an order of features."""
+    sizes = [max(1, math.ceil(share * len(order))) for share in SHARES]
+    distinct = sorted({*sizes})
+    first = [order[:size].tolist() for size in distinct]
+    others = [order[size:].tolist() for size in distinct]
+    changes = effects(measured, [*first, *others], words, draws=draws, seed=seed, as_probability=True)
+    means = changes[:, part].mean(1).tolist()
+    by_size = dict(
+        zip(distinct, zip(means[: len(distinct)], means[len(distinct) :], strict=True), strict=True)
+    )
+    removed, kept = zip(*(by_size[size] for size in sizes), strict=True)
+    return sum(removed) / len(sizes), sum(kept) / len(sizes)
+
+
+def _judgement(scores: Scores, judged: Scores, removed: float, kept: float) -> Judgement:
+    strong = np.abs(judged) > STRONG * np.abs(judged).max()
+    signs = float((np.sign(scores) == np.sign(judged))[strong].mean()) if strong.any() else math.nan
+    is_top = bool(scores.argmax() == judged.argmax()) if judged.max() > 0 else None
+    return Judgement(removed, kept, spearman(scores, judged), signs, is_top)
+
+
+def spearman(a: Scores, b: Scores) -> float | None:
+    """Return the rank correlation with mean ranks of ties; None if all values of one are equal."""
+    ranks = [_mean_ranks(values) for values in (a, b)]
+    deviations = [each.std() for each in ranks]
+    if not all(deviations):
+        return None
+    product = ((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean()
+    return float(product / (deviations[0] * deviations[1]))
+
+
+def _mean_ranks(values: Scores) -> Scores:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return ((ends - counts + ends - 1) / 2)[inverse]
+
+
+def _score(
+    name: str, by_replacement: bool, judgements: Sequence[Judgement], signature: str, counts: dict[str, int]
+) -> Score:
+    judge = "replacement" if by_replacement else "leaving out"
+    tops = [each.is_top for each in judgements if each.is_top is not None]
+    correlations = [each.correlation for each in judgements if each.correlation is not None]
+    signs = [each.signs for each in judgements if not math.isnan(each.signs)]
+    details = {
+        "judge": judge,
+        "sufficiency": _mean([each.sufficiency for each in judgements]),
+        "rank_correlation": _mean(correlations),
+        "sign_agreement": _mean(signs),
+        "top_agreement": _mean([float(top) for top in tops]),
+        "without_supporting_word": len(judgements) - len(tops),
+    }
+    value = _mean([each.comprehensiveness for each in judgements])
+    assert value is not None
+    label = f"{name}, {judge}" if name == RANDOM else name
+    return Score(label, value, f"judge:{judge}|{signature}", details, {**counts, "answers": len(judgements)})
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None

@@ -1,0 +1,122 @@
+"""Faithfulness: measures by their definitions, and a model whose deciding word is planted."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+import heedful
+from heedful.explain.attribution.faithfulness import METHODS, RANDOM, spearman
+
+VALUES = st.lists(st.integers(-3, 3), min_size=2, max_size=9)
+
+
+@given(VALUES, st.randoms(use_true_random=False))
+def test_the_rank_correlation_is_that_of_scipy_with_ties(values, draw):
+    others = draw.choices(range(-3, 4), k=len(values))
+    found = spearman(np.array(values, dtype=float), np.array(others, dtype=float))
+    if len({*values}) == 1 or len({*others}) == 1:
+        assert found is None
+    else:
+        assert found == pytest.approx(spearmanr(values, others)[0], abs=1e-9)
+
+
+FILLERS = ["a", "an", "the", "of", "on", "in", "at", "to", "by", "for", "with", "from", "into", "over"]
+DECIDING = {"good": "up", "bad": "down", "great": "up", "awful": "down"}
+
+
+def planted(n, seed, share_without=0.0):
+    """Rows whose label depends on one word, at any place; some have none: its absence is no evidence."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(n):
+        words = draw.choices(FILLERS, k=draw.randint(4, 9))
+        if draw.random() < share_without:
+            rows.append({"text": " ".join(words), "label": "none"})
+            continue
+        word = draw.choice([*DECIDING])
+        words.insert(draw.randrange(len(words) + 1), word)
+        rows.append({"text": " ".join(words), "label": DECIDING[word]})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planted")
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in planted(600, 0, 0.3)))
+    columns = {"text": "text", "label": "label"}
+    source = {"kind": "jsonl", "paths": str(folder / "rows.jsonl"), "columns": columns}
+    recipe = {
+        "task": "classification",
+        "data": {"train": source, "split": {"valid": 0.1, "test": 0.1}},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {
+            "kind": "encoder",
+            "max_length": 16,
+            "d_model": 24,
+            "n_layers": 1,
+            "dropout": 0.0,
+            "layer": {"mixer": {"n_heads": 3}, "channels": {"d_ff": 48}},
+        },
+        "schedule": {"kind": "constant", "peak": 0.003, "warmup": 20},
+        "training": {"max_updates": 400, "tokens_per_update": 800, "validate_every": 200, "processes": 1},
+    }
+    return heedful.train(recipe, folder / "run", device="cpu", progress=False)
+
+
+@pytest.mark.slow
+def test_the_planted_word_is_found_by_every_method_and_no_random_order_is_as_faithful(run):
+    assert float(run.evaluate()["accuracy"]) == 1.0
+    rows = planted(30, 1)
+    found = run.faithfulness(data=rows)
+    scores = {score.name: score for score in found.scores}
+    assert scores.keys() == {*METHODS, f"{RANDOM}, replacement", f"{RANDOM}, leaving out"}
+    for name in ("occlusion", "replacement", "integrated-gradients"):
+        score = scores[name]
+        assert score.details["top_agreement"] >= 0.96
+        random_order = scores[f"{RANDOM}, {score.details['judge']}"]
+        assert score.details["sufficiency"] < random_order.details["sufficiency"] / 2
+        assert float(score) > 2 * float(random_order)
+        assert score.counts == {"rows": 30, "judged": 30, "answers": 30}
+    for row in rows:
+        seen = run.explain(row["text"], kinds=[], views=["occlusion", "replacement", "integrated-gradients"])
+        for view in seen.views.values():
+            (word,) = {*view["words"]} & {*DECIDING}
+            assert view["words"][int(np.argmax(view["scores"][0]))] == word
+
+
+@pytest.mark.slow
+def test_equal_seeds_give_equal_scores_and_inputs_without_words_are_counted(run):
+    rows = [{"text": "good", "label": "up"}, *planted(3, 2), {"text": "a bad day", "label": "down"}]
+    counted: list[int] = []
+    found = run.faithfulness(data=rows, progress=counted.append)
+    assert sum(counted) == 5
+    assert found.scores[0].counts == {"rows": 5, "judged": 4, "answers": 4}
+    assert any("1 of 5 inputs could not be judged" in note for note in found.notes)
+    assert [score.to_dict() for score in run.faithfulness(data=rows).scores] == [
+        score.to_dict() for score in found.scores
+    ]
+
+
+@pytest.mark.slow
+def test_without_training_data_words_of_the_inputs_replace_others(run, monkeypatch):
+    from heedful.explain.attribution import replacements
+
+    def missing(run):
+        raise heedful.errors.DataError("x: no such file")
+
+    monkeypatch.setattr(replacements, "_training_inputs", missing)
+    found = run.faithfulness(data=planted(3, 2))
+    assert "words that replace others are those of the evaluated inputs" in found.notes[0]
+    with pytest.raises(heedful.errors.RequestError, match=r"x: no such file; use view occlusion"):
+        run.explain("a good day", views=["replacement"])
+
+
+@pytest.mark.slow
+def test_a_data_set_without_two_words_anywhere_is_refused(run):
+    with pytest.raises(heedful.errors.DataError, match="at least two words"):
+        run.faithfulness(data=[{"text": "good", "label": "up"}])
