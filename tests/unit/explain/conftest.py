@@ -1,6 +1,6 @@
 """A tiny run of every task, with random weights far from their first ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,8 @@ import pytest
 from heedful.api.run import Run, load
 from heedful.config import merged
 from heedful.data.images import LazyImage
+from heedful.errors import DataError
+from heedful.explain.attribution import replacements
 from heedful.explain.drawing.heat_map import save
 
 WORDS = {"subwords": {"kind": "word"}}
@@ -311,6 +313,22 @@ def explained(make_run: Callable[..., Any], tmp_path_factory: pytest.TempPathFac
         return made[name], given
 
     return of
+
+
+@pytest.fixture(scope="session", autouse=True)
+def training_inputs() -> Iterator[None]:
+    """Most of these runs were made without files of training data: words and patches are drawn from this."""
+    read = replacements._training_inputs
+
+    def inputs(run: Run) -> list[Any]:
+        try:
+            return read(run)
+        except DataError:
+            return [pixels(11)] if run.task.columns.images else ["the cat ran after a red log"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replacements, "_training_inputs", inputs)
+        yield
 
 
 @pytest.fixture

@@ -210,7 +210,11 @@ def test_an_empty_file_has_no_input(command, lines, content):
             "and a class token, which this",
         ),
         ("images", ["IMAGE", "--view", "losses", "--view", "head"], "unknown view 'head'"),
-        ("resnet", ["IMAGE", "--view", "rollout"], r"\(available: losses, gradients\)"),
+        (
+            "resnet",
+            ["IMAGE", "--view", "rollout"],
+            r"\(available: losses, occlusion, replacement, integrated-gradients, gradients\)",
+        ),
         (
             "classification",
             ["the cat", "--view", "losses", "--view", "heads", "--out", "x.svg"],

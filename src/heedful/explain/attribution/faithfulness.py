@@ -90,11 +90,15 @@ class FaithfulnessEvaluation(Evaluation):
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table of all methods."""
         names = ("comprehensiveness", "sufficiency", "rank correlation", "sign agreement", "top agreement")
-        yield "  " + f"{'method':<22} {'judged by':<12}" + "".join(f" {name:>17}" for name in names)
+        yield f"  {'method':<22}  {'judged by':<11}  {'  '.join(names)}"
         for score in self.scores:
             values = [score.value, *(score.details[name.replace(" ", "_")] for name in names[1:])]
-            cells = "".join(f" {'-' if value is None else f'{value:.3f}':>17}" for value in values)
-            yield f"  {score.name:<22} {score.details['judge']:<12}{cells}"
+            cells = [
+                ("-" if value is None else f"{value:.3f}").rjust(len(name))
+                for name, value in zip(names, values, strict=True)
+            ]
+            judge = score.details["judge"]
+            yield f"  {score.name.removesuffix(f', {judge}'):<22}  {judge:<11}  {'  '.join(cells)}"
 
 
 def evaluate_faithfulness(

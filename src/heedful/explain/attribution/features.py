@@ -5,16 +5,17 @@ special tokens are not features.
 
 | task | answer | what is measured of it |
 |---|---|---|
-| classification, image classification | the label | log-odds against its rival: difference of their logits |
+| classification, image classification | the label | its log-odds, log p / (1 - p) |
 | multi-label classification | each label | its log-odds, the logit |
-| tagging | the tag of each word | log-odds against its rival |
-| segmentation | each class, summed over its patches | log-odds against the rivals |
+| tagging | the tag of each word | its log-odds |
+| segmentation | each class, summed over its patches | its log-odds |
 | question answering | the span | log-probability of its start plus that of its end |
 | translation, summarisation, captions, completions | each word | its log-probability |
 | masked language modelling | each filled mask | its log-probability |
 | regression, similarity | the number | the number |
 
-The rival of a label is the second most probable one, or the most probable if another label is explained.
+Log-odds are those against all other labels. Against the second most probable label alone, a word that decides
+between the answer and a third label would seem to have no effect.
 """
 
 from collections.abc import Sequence

@@ -154,7 +154,8 @@ class _Path:
                 images = replace(getattr(batch, side), pixels=points.flatten(0, 1))
                 variants = replace(variants, batch=replace(batch, **{side: images}))
             with _replaced(measured.model, self.tap, points.flatten(0, 1)):
-                values = target_values(measured.model, measured.prepared.targets, variants, measured.rivals)
+                targets, as_log_odds = measured.prepared.targets, measured.is_of_classes
+                values = target_values(measured.model, targets, variants, as_log_odds=as_log_odds)
             values = measured.answers.sums(values)
         if shares is None:
             return values.double(), points

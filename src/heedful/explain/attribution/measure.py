@@ -8,13 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.explain.attribution.features import Answers, Features, answers_of, features_of
-from heedful.explain.attribution.variants import (
-    Edit,
-    batches_of,
-    make_variants,
-    rivals_of,
-    target_values,
-)
+from heedful.explain.attribution.variants import Edit, batches_of, make_variants, target_values
 from heedful.models.base import Model
 from heedful.tasks.model_input import ModelInput
 from heedful.tasks.prediction import BATCH_TOKENS
@@ -29,41 +23,37 @@ class Measured:
         prepared: the input and its answer.
         features: its words or patches.
         answers: the parts of the answer.
-        rivals: the class that each target is compared with, or None.
     """
 
     model: Model
     prepared: ModelInput
     features: Features
     answers: Answers
-    rivals: Tensor | None
 
     @classmethod
-    @torch.no_grad()
     def of(cls, model: Model, prepared: ModelInput) -> "Measured":
         """Measure the answer of an input.
 
         Raises:
             RequestError: the input has no words besides the answer, or the answer is empty.
         """
-        features, answers, batch = features_of(prepared), answers_of(prepared), prepared.batch
-        rivals = rivals_of(prepared.targets, model(batch.inputs, batch.source), batch)
-        return cls(model, prepared, features, answers, rivals)
+        return cls(model, prepared, features_of(prepared), answers_of(prepared))
 
     @property
     def unit(self) -> str:
         """What is measured."""
         if self.prepared.targets.numbers is not None:
             return "number"
-        return "log-probability" if self.rivals is None else "log-odds"
+        return "log-odds" if self.is_of_classes else "log-probability"
 
     @property
-    def rival(self) -> str | None:
-        """The name of the rival, if there is one target and it is one of several classes."""
+    def is_of_classes(self) -> bool:
+        """Whether the answers are classes, whose log-odds are measured.
+
+        Tokens and positions are too many for their odds to be informative.
+        """
         targets = self.prepared.targets
-        if self.rivals is None or len(targets) > 1:
-            return None
-        return targets.name(0, int(self.rivals[0]))
+        return targets.numbers is None and not targets.are_tokens and not targets.are_positions
 
     @property
     def length(self) -> int:
@@ -83,10 +73,11 @@ class Measured:
             as_probability: return the log-probability of answers instead of log-odds; numbers are unchanged.
             budget: maximum number of tokens of a batch.
         """
-        rivals, found = None if as_probability else self.rivals, []
+        as_log_odds, found = self.is_of_classes and not as_probability, []
         for part in batches_of([self._length_of(edit) for edit in edits], budget):
             variants = make_variants(self.prepared, self.features, [edits[i] for i in part])
-            found.append(target_values(self.model, self.prepared.targets, variants, rivals))
+            targets = self.prepared.targets
+            found.append(target_values(self.model, targets, variants, as_log_odds=as_log_odds))
         return self.answers.sums(torch.cat(found).double())
 
     def _length_of(self, edit: Edit) -> int:

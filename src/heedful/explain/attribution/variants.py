@@ -170,15 +170,17 @@ def _rows(
 
 
 def target_values(
-    model: Model, targets: PredictionTargets, variants: Variants, rivals: Tensor | None
+    model: Model, targets: PredictionTargets, variants: Variants, *, as_log_odds: bool
 ) -> Float[Tensor, "n m"]:
     """Return what is measured (see `heedful.explain.attribution.features`) of each target; NaN if it is gone.
+
+        log-odds of class a:    log p_a / (1 - p_a) = z_a - log sum_{c != a} exp z_c
 
     Args:
         model: the model, in evaluation mode.
         targets: the targets of the input.
         variants: of the input.
-        rivals: the class that each answer is compared with, ``[m]``; None: the log-probability of answers.
+        as_log_odds: return log-odds instead of log-probabilities; numbers are unchanged.
     """
     batch = variants.batch
     hidden = model(batch.inputs, batch.source)
@@ -186,31 +188,13 @@ def target_values(
         return targets.numbers(hidden, batch).view(variants.n, -1)
     values, start = [], 0
     for chunk in targets.logits(hidden, batch):
-        logits, rows = chunk.float(), slice(start, start + len(chunk))
+        logits, answer = chunk.float(), variants.answer[start : start + len(chunk), None]
         start += len(chunk)
-        scores = logits.log_softmax(-1) if rivals is None else logits
-        answer = variants.answer[rows]
-        chosen = scores.gather(1, answer.clamp(min=0)[:, None])[:, 0]
-        if rivals is not None:
-            chosen = chosen - scores.gather(1, rivals.to(logits.device)[variants.target[rows]][:, None])[:, 0]
-        values.append(chosen.masked_fill(answer == GONE, float("nan")))
+        chosen = logits.gather(1, answer.clamp(min=0))
+        others = logits.scatter(1, answer.clamp(min=0), float("-inf")) if as_log_odds else logits
+        values.append((chosen - others.logsumexp(1, keepdim=True)).masked_fill(answer == GONE, float("nan")))
     found = torch.full((variants.n, len(targets)), float("nan"), device=hidden.device)
-    return found.index_put((variants.variant, variants.target), torch.cat(values))
-
-
-def rivals_of(targets: PredictionTargets, hidden: Float[Tensor, "T d"], batch: Batch) -> Tensor | None:
-    """Return the most probable class other than the answer, for each target; None if answers have none.
-
-    Tokens and positions have no rival: there are too many of them for one to stand for the others.
-    """
-    if targets.numbers is not None or targets.are_tokens or targets.are_positions:
-        return None
-    answers, rivals, start = targets.answers.to(hidden.device), [], 0
-    for logits in targets.logits(hidden, batch):
-        own = answers[start : start + len(logits), None]
-        rivals.append(logits.float().scatter(1, own, float("-inf")).argmax(1))
-        start += len(logits)
-    return torch.cat(rivals)
+    return found.index_put((variants.variant, variants.target), torch.cat(values)[:, 0])
 
 
 def batches_of(lengths: Sequence[int], budget: int) -> list[range]:

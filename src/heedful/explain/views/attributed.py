@@ -37,7 +37,6 @@ def attribution_values(measured: Measured, scores: Float[Tensor, "features answe
     return {
         "side": features.axis,
         "unit": measured.unit,
-        "rival": measured.rival,
         "words": [*features.names],
         "answers": [*answers.names],
         "about": [*answers.words],
@@ -66,10 +65,7 @@ def attribution_drawings(
         ]
         return [PatchValues(f"{title}: {unit}", values["side"], panels, apart=True, note=note)]
     if len(names) == 1:
-        against = f" against {values['rival']}" if values["rival"] else ""
-        title = (
-            f"{title}: {unit} {names[0]}" if unit == "number" else f"{title}: {unit} of {names[0]}{against}"
-        )
+        title = f"{title}: {unit} {names[0]}" if unit == "number" else f"{title}: {unit} of {names[0]}"
         return [TokenValues(title, values["side"], values["scores"][0], words, note=note)]
     largest = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     rows = [

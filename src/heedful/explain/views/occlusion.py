@@ -31,10 +31,10 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     A patch of an image is replaced by the mean of the training data.
 
     Returns:
-        ``side`` (name of the axis); ``unit``, what is measured, and the ``rival`` of a label; ``words`` (of
-        an image, patches); the parts of the answer as ``answers``, the words that they are ``about`` if they
-        are tags, and their ``values``; and ``scores``, ``[answers][words]``: the value minus that without the
-        word. A score is None if the word takes the part of the answer with it.
+        ``side`` (name of the axis); ``unit``, what is measured; ``words`` (of an image, patches); the parts
+        of the answer as ``answers``, the words that they are ``about`` if they are tags, their ``values``;
+        and ``scores``, ``[answers][words]``: the value minus that without the word. A score is None if the
+        word takes the part of the answer with it.
 
     Raises:
         RequestError: the input has no words besides the answer, or the answer is empty.

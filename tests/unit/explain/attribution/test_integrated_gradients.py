@@ -51,7 +51,7 @@ class Mean(nn.Module):
 
 
 def test_of_a_linear_model_each_word_has_the_product_of_its_embedding_and_the_head(explained):
-    run, given = explained("pairs")
+    run, given = explained("sets of labels")  # the log-odds of a label are its logit
     model = run.model
     stack, model.stack = model.stack, Identity()
     pooled, model.heads["pooled"] = model.heads["pooled"], Mean()
@@ -71,8 +71,7 @@ def test_of_a_linear_model_each_word_has_the_product_of_its_embedding_and_the_he
                     (type(inputs)(ids_without, inputs.layout, inputs.segments),),
                 )
                 logits = head(model.heads["pooled"](new, inputs.layout))[0]
-                answer, rival = measured.prepared.targets.answers.item(), int(measured.rivals[0])
-                return logits[answer] - logits[rival]
+                return logits[run.labels.index(measured.answers.names[0])]
 
             whole = values(inputs.ids)
             for tokens, score in zip(measured.features.tokens, found.scores[:, 0], strict=True):

@@ -31,9 +31,9 @@ def measured(explained):
     return of
 
 
-def log_odds(prediction, answer, rival):
+def log_odds(prediction, answer):
     chances = prediction.label_probabilities()
-    return math.log(chances[answer]) - math.log(chances[rival])
+    return math.log(chances[answer]) - math.log(sum(p for label, p in chances.items() if label != answer))
 
 
 def without(words, i):
@@ -45,7 +45,7 @@ def test_a_variant_without_a_word_is_read_like_a_text_without_it(measured):
     words, (answer,) = ["the", "cat", "lay", "on", "a", "mat"], found.answers.names
     assert found.features.names == tuple(words)
     predictions = run.predict(["the cat lay on a mat", *(without(words, i) for i in range(len(words)))])
-    values = [log_odds(prediction, answer, found.rival) for prediction in predictions]
+    values = [log_odds(prediction, answer) for prediction in predictions]
     expected = [values[0] - value for value in values[1:]]
     np.testing.assert_allclose(occlusion(found)[:, 0], expected, atol=1e-5)
 
@@ -55,7 +55,7 @@ def test_of_a_pair_the_words_of_both_texts_keep_their_segments(measured):
     (answer,) = found.answers.names
     variants = [("the cat", "a dog sat"), ("cat", "a dog sat"), ("the", "a dog sat")]
     variants += [("the cat", "dog sat"), ("the cat", "a sat"), ("the cat", "a dog")]
-    values = [log_odds(prediction, answer, found.rival) for prediction in run.predict(variants)]
+    values = [log_odds(prediction, answer) for prediction in run.predict(variants)]
     np.testing.assert_allclose(occlusion(found)[:, 0], values[0] - np.array(values[1:]), atol=1e-5)
 
 
@@ -196,8 +196,9 @@ def test_a_patch_that_is_left_out_has_the_mean_colour(measured):
     with torch.no_grad(), evaluating(run.model):
         hidden = run.model(type(inputs)(pixels, inputs.layout))
         (logits,) = found.prepared.targets.logits(hidden, found.prepared.batch)
-    answer, rival = found.prepared.targets.answers.item(), int(found.rivals[0])
-    expected = logits[0, answer] - logits[0, rival]
+    answer = found.prepared.targets.answers.item()
+    others = [logit for index, logit in enumerate(logits[0]) if index != answer]
+    expected = logits[0, answer] - torch.stack(others).logsumexp(0)
     assert found.values([{2: ()}])[0, 0].item() == pytest.approx(expected.item(), abs=1e-5)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from heedful.explain.attention_sites import Selection, find_sites
-from heedful.explain.attribution import replacements
 from heedful.explain.capture import explain_input
 from heedful.explain.drawing import on_figure, on_terminal
 from heedful.explain.drawings import EVERYWHERE, Drawing, cell_text
@@ -22,23 +21,17 @@ RUNS += ["regression", "recurrent", "fourier"]
 def viewed(explained):
     """The explanation of a run with all views, and the drawings of each."""
     made = {}
-    # The runs were made without files of training data.
-    patch = pytest.MonkeyPatch()
 
     def of(name):
         if name not in made:
             run, given = explained(name)
             maps = Selection(kinds=None if find_sites(run.model) else ())
-            other = given[0] if isinstance(given, tuple) else given
-            other = np.flip(given).copy() if isinstance(given, np.ndarray) else other
-            patch.setattr(replacements, "_training_inputs", lambda run: [other])
             seen = explain_input(run, given, maps=maps, views=["all"])
             views = {view: view_module(view).drawings(seen, values) for view, values in seen.views.items()}
             made[name] = seen, views
         return made[name]
 
-    yield of
-    patch.undo()
+    return of
 
 
 def test_these_runs_have_every_view(explained):
