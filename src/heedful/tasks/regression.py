@@ -40,7 +40,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.labels import LABEL, labelled_rows
-from heedful.tasks.inputs.processor import Scale, TextProcessor
+from heedful.tasks.inputs.processor import LARGEST, Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
@@ -142,7 +142,7 @@ def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
     """Return the target of a row: a column, by default ``label``, as a number.
 
     Raises:
-        DataError: if it is not a finite number.
+        DataError: if it is not a finite number, or too large.
     """
     text = row.row[column]
     try:
@@ -155,6 +155,11 @@ def parse_target(row: LocatedRow[Row], column: str = LABEL) -> float:
         raise DataError(f"{row.location}: expected a number as {column}, got {text!r}{hint}") from None
     if not math.isfinite(target):
         raise DataError(f"{row.location}: the {column} {text!r} is not a finite number; leave the row out")
+    if abs(target) > LARGEST:
+        raise DataError(
+            f"{row.location}: the {column} must be at most {LARGEST:g} in magnitude, got {text}; choose "
+            "another unit"
+        )
     return target
 
 

@@ -138,7 +138,7 @@ class Linear(_Decay):
 class PlateauState(Record):
     """The state of `Plateau`."""
 
-    scale: Annotated[float, Field(ge=0)]
+    scale: Annotated[float, Field(ge=0, le=1)]
     best: float | None
     bad: Count
 

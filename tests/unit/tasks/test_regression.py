@@ -16,7 +16,7 @@ from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks.inputs import texts as reading
-from heedful.tasks.inputs.processor import Scale
+from heedful.tasks.inputs.processor import LARGEST, Scale
 from heedful.tasks.prediction import PredictOptions
 from heedful.tasks.regression import NumberProcessor, number_hint, parse_target
 from heedful.text.configuration import WordConfig
@@ -36,7 +36,7 @@ def row(label, line=1):
     return LocatedRow({"text": "one", "label": label}, Location("scores.tsv", line))
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
+@given(st.floats(-LARGEST, LARGEST))
 def test_numbers_are_kept_exactly(value):
     (encoded,) = TASK.encode_rows([row(repr(value))], TASK.new_report())
     assert len(encoded.row["label"]) == 8
@@ -58,6 +58,7 @@ def test_numbers_are_kept_exactly(value):
         ("1,234,567", "got '1,234,567'; write '1234567', without marks between thousands"),
         ("12 %", "got '12 %'; write all without the percent sign"),
         ("", "expected a number"),
+        ("1e200", "must be at most 1e\\+100 in magnitude, got 1e200"),
         ("nan", "not a finite"),
         ("-inf", "finite"),
     ],

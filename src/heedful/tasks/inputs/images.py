@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from heedful.data.images import MODES, LazyImage
 from heedful.data.levels import Extremes, Levels
 from heedful.errors import DamagedError, DataError
+from heedful.models.sections import Pixels
 from heedful.records import RESTORE, Record, Text, read_record
 from heedful.typing import JsonObject
 
@@ -193,7 +194,7 @@ class _Survey:
 class ReaderEntry(Record):
     """The fields of an `ImageReader`."""
 
-    size: PositiveInt
+    size: Pixels
     channels: Literal[1, 3]
     mean: list[Annotated[float, Field(ge=0, le=1)]]
     std: list[Annotated[float, Field(gt=0)]]

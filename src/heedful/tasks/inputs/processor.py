@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,18 @@ class Scale:
         return self.mean + self.deviation * standardised
 
 
+LARGEST = 1e100
+"""Largest magnitude of a target, so that sums of squares are finite."""
+
+Magnitude = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+
+
 class ScaleRecord(Record):
     """Content of ``scale.json``."""
 
     version: Literal[1] = 1
-    mean: float
-    deviation: float = Field(gt=0)
+    mean: Magnitude
+    deviation: Magnitude = Field(gt=0)
 
 
 @dataclass(frozen=True)
