@@ -57,7 +57,7 @@ def linear(numbers=None):
         INPUT,
         (),
         torch.tensor([4]),
-        lambda hidden: iter([hidden]),
+        lambda hidden, batch: iter([hidden]),
         lambda i, c: f"class {c}",
         numbers=numbers,
     )
@@ -66,7 +66,7 @@ def linear(numbers=None):
 
 
 def test_of_a_linear_score_products_are_weights_times_pixels_and_sum_to_it():
-    model, pixels, found = linear(lambda hidden: hidden[:, 4])
+    model, pixels, found = linear(lambda hidden, batch: hidden[:, 4])
     weight = model.output.weight[4].detach().unflatten(0, pixels.shape)
     (own,) = found["images"]
     np.testing.assert_allclose(own["products"], (weight * pixels).sum(0), rtol=1e-4, atol=1e-6)
@@ -96,7 +96,7 @@ def score(model, reading, pixels):
     batch, name = reading.batch, "source" if reading.batch.source is not None else "inputs"
     batch = replace(batch, **{name: replace(getattr(batch, name), pixels=pixels)})
     with torch.no_grad():
-        return reading.targets.scores(model(batch.inputs, batch.source)).double().sum().item()
+        return reading.targets.scores(model(batch.inputs, batch.source), batch).double().sum().item()
 
 
 @pytest.mark.slow
