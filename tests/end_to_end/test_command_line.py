@@ -23,6 +23,7 @@ VERBS = {
         "--json",
         "--text", "--table", "--column", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
+        "--faithfulness",
         "--temperature", "--top-p", "--top-k",
     },
     "embed": {"run", "file", "--data", "--jsonl", "--column", "--pooling", "--layer", "--device", "--out"},

@@ -260,14 +260,14 @@ def test_the_words_of_a_tagger_are_those_that_were_given(explained):
         reading = prepare_input(run, given)
         assert [side.words[place] for place in reading.targets.positions] == list(range(len(side.surface)))
         assert reading.targets.names == seen.answer["tags"]
-        scores = reading.targets.scores(run.model(reading.batch.inputs))
+        scores = reading.targets.scores(run.model(reading.batch.inputs), reading.batch)
         assert scores.tolist() == pytest.approx(seen.answer["log_probs"], abs=1e-5)
 
 
 def test_the_ends_of_an_answer_have_its_score(explained):
     run, given = explained("answers")
     reading = prepare_input(run, given)
-    scores = reading.targets.scores(run.model(reading.batch.inputs))
+    scores = reading.targets.scores(run.model(reading.batch.inputs), reading.batch)
     assert scores.sum().item() == pytest.approx(reading.answer.score, abs=1e-5)
     tokens = reading.axes["input"].tokens
     assert reading.targets.names == [tokens[place] for place in reading.targets.positions]
@@ -279,7 +279,7 @@ def test_the_ends_of_an_answer_have_its_score(explained):
 def test_a_class_has_its_score(explained, name):
     run, given = explained(name)
     reading = prepare_input(run, given)
-    scores = reading.targets.scores(run.model(reading.batch.inputs))
+    scores = reading.targets.scores(run.model(reading.batch.inputs), reading.batch)
     assert scores.tolist() == pytest.approx([reading.answer.score], abs=1e-5)
     assert reading.targets.names == [reading.answer.text]
 
@@ -287,7 +287,7 @@ def test_a_class_has_its_score(explained, name):
 def test_a_number_is_in_the_unit_of_the_data(explained):
     run, given = explained("regression")
     reading = prepare_input(run, given)
-    scores = reading.targets.scores(run.model(reading.batch.inputs))
+    scores = reading.targets.scores(run.model(reading.batch.inputs), reading.batch)
     assert scores.tolist() == pytest.approx([reading.answer.to_dict()["value"]], rel=1e-5)
 
 
@@ -557,15 +557,15 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             "fourier",
             "the cat",
             {},
-            "model.layer.mixer.kind=fourier has no attention.*available views: lens, losses, gra",
+            "model.layer.mixer.kind=fourier has no attention.*available views: lens, losses, occlusion",
         ),
         (
             "recurrent language model",
             "the cat",
             {},
-            r"mixer.kind=recurrent has no attention.*lens, losses, gradients.*; gradients: gradient x input",
+            r"mixer.kind=recurrent has no attention.*lens, losses, occlusion.*; gradients: gradient x input",
         ),
-        ("recurrent without attention", "red", {}, "kind=recurrent.*available views: losses, gradients"),
+        ("recurrent without attention", "red", {}, "kind=recurrent.*available views: losses, occlusion"),
         ("resnet", None, {}, "kind=resnet.*available views: losses"),
     ],
 )

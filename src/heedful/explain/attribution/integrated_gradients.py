@@ -12,6 +12,7 @@ Source: Sundararajan et al. 2017, equation 1 and proposition 1 (completeness).
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +20,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from heedful.errors import RequestError
 from heedful.explain.attribution.features import Features
@@ -185,7 +185,10 @@ def _baseline(
     table = torch.cat((embedding.weight, embedding.weight.mean(0, keepdim=True)))
     ids = side.ids.clone()
     ids[[token for tokens in features.tokens for token in tokens]] = len(table) - 1
-    baseline: Tensor = functional_call(embedding, {"weight": table}, (replace(side, ids=ids),))
+    # `torch.func.functional_call` would change the module for all threads while it runs.
+    with_mean = copy(embedding)
+    with_mean._parameters = {**embedding._parameters, "weight": nn.Parameter(table, requires_grad=False)}
+    baseline: Tensor = with_mean(replace(side, ids=ids))
     return baseline
 
 
