@@ -27,18 +27,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.data.lines import Source
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError, RequestError
 from heedful.explain.attribution.integrated_gradients import gradient_times_input, integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, effects, occlusion
-from heedful.explain.attribution.replacements import Replacements, replacements_from, training_replacements
+from heedful.explain.attribution.replacements import (
+    Replacements,
+    replacements_from,
+    texts_of,
+    training_replacements,
+)
 from heedful.explain.capture import prepare_input
 from heedful.nn.modes import evaluating
 from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import rows_of
 from heedful.tasks.evaluation import Evaluation
+from heedful.tasks.metrics.regression import spearman
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.prediction import TaskInput
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of words that are removed, or kept."""
@@ -70,17 +76,17 @@ class Judgement:
     Args:
         comprehensiveness: see the module; ``sufficiency`` too.
         sufficiency: see there.
-        correlation: the rank correlation; None if all effects or scores are equal.
-        signs: the sign agreement.
-        is_top: whether the words with the highest score and with the largest effect are the same; None if no
-            word supports the answer, as judged.
+        correlation: the rank correlation; NaN if all effects or scores are equal.
+        signs: the sign agreement; NaN if no word has an effect.
+        top: 1 if the words with the highest score and with the largest effect are the same, otherwise 0; NaN
+            if no word supports the answer, as judged.
     """
 
     comprehensiveness: float
     sufficiency: float
-    correlation: float | None
+    correlation: float
     signs: float
-    is_top: bool | None
+    top: float
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ def evaluate_faithfulness(
     Raises:
         DataError: no row can be judged.
     """
-    rows = islice(rows_of(run.recipe, source), limit)
+    rows = list(islice(rows_of(run.recipe, source), limit))
     inputs = [run.task.columns.input_of(row.row) for row in rows]
     found: dict[tuple[str, bool], list[Judgement]] = {}
     words: Replacements | None = None
@@ -142,7 +148,7 @@ def evaluate_faithfulness(
                 progress(1)
                 continue
             if words is None:
-                words, notes = _words(run, measured, inputs)
+                words, notes = _words(run, measured, rows)
             for key, judgements in _judge(measured, words, draws, seed + number).items():
                 found.setdefault(key, []).extend(judgements)
             progress(1)
@@ -159,20 +165,15 @@ def evaluate_faithfulness(
     return FaithfulnessEvaluation(split, scores, notes=notes)
 
 
-def _words(run: LoadedRun, measured: Measured, inputs: Sequence[TaskInput]) -> tuple[Replacements, list[str]]:
-    """Return replacements from the training data; from the inputs themselves if these are not at hand."""
+def _words(
+    run: LoadedRun, measured: Measured, rows: Sequence[LocatedRow[Row]]
+) -> tuple[Replacements, list[str]]:
+    """Return replacements from the training data; from the evaluated rows if these are not at hand."""
     try:
         return training_replacements(run, measured), []
     except RequestError as error:
-        first = [
-            each if isinstance(each, str) or run.task.columns.images else _first(each) for each in inputs
-        ]
         note = f"words that replace others are those of the evaluated inputs ({error})"
-        return replacements_from(run, first, measured), [note]
-
-
-def _first(task_input: TaskInput) -> TaskInput:
-    return task_input[0] if isinstance(task_input, tuple | list) else task_input
+        return replacements_from(run, texts_of(run, rows), measured), [note]
 
 
 def _judge(
@@ -228,40 +229,21 @@ def _set_effects(
 def _judgement(scores: Scores, judged: Scores, removed: float, kept: float) -> Judgement:
     strong = np.abs(judged) > STRONG * np.abs(judged).max()
     signs = float((np.sign(scores) == np.sign(judged))[strong].mean()) if strong.any() else math.nan
-    is_top = bool(scores.argmax() == judged.argmax()) if judged.max() > 0 else None
-    return Judgement(removed, kept, spearman(scores, judged), signs, is_top)
-
-
-def spearman(a: Scores, b: Scores) -> float | None:
-    """Return the rank correlation with mean ranks of ties; None if all values of one are equal."""
-    ranks = [_mean_ranks(values) for values in (a, b)]
-    deviations = [each.std() for each in ranks]
-    if not all(deviations):
-        return None
-    product = ((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean()
-    return float(product / (deviations[0] * deviations[1]))
-
-
-def _mean_ranks(values: Scores) -> Scores:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return ((ends - counts + ends - 1) / 2)[inverse]
+    top = float(scores.argmax() == judged.argmax()) if judged.max() > 0 else math.nan
+    return Judgement(removed, kept, spearman(scores, judged), signs, top)
 
 
 def _score(
     name: str, by_replacement: bool, judgements: Sequence[Judgement], signature: str, counts: dict[str, int]
 ) -> Score:
     judge = "replacement" if by_replacement else "leaving out"
-    tops = [each.is_top for each in judgements if each.is_top is not None]
-    correlations = [each.correlation for each in judgements if each.correlation is not None]
-    signs = [each.signs for each in judgements if not math.isnan(each.signs)]
     details = {
         "judge": judge,
         "sufficiency": _mean([each.sufficiency for each in judgements]),
-        "rank_correlation": _mean(correlations),
-        "sign_agreement": _mean(signs),
-        "top_agreement": _mean([float(top) for top in tops]),
-        "without_supporting_word": len(judgements) - len(tops),
+        "rank_correlation": _mean([each.correlation for each in judgements]),
+        "sign_agreement": _mean([each.signs for each in judgements]),
+        "top_agreement": _mean([each.top for each in judgements]),
+        "without_supporting_word": sum(math.isnan(each.top) for each in judgements),
     }
     value = _mean([each.comprehensiveness for each in judgements])
     assert value is not None
@@ -270,4 +252,6 @@ def _score(
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    """Return the mean of the values that are defined; None if there is none."""
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else None

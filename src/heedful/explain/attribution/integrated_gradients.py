@@ -10,11 +10,8 @@ attributions sum to v(e) - v(b) (completeness) within a tolerance.
 Source: Sundararajan et al. 2017, equation 1 and proposition 1 (completeness).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -153,7 +150,8 @@ class _Path:
                 side = "inputs" if measured.features.axis == INPUT else "source"
                 images = replace(getattr(batch, side), pixels=points.flatten(0, 1))
                 variants = replace(variants, batch=replace(batch, **{side: images}))
-            with _replaced(measured.model, self.tap, points.flatten(0, 1)):
+            hooks = {} if self.tap is None else {self.tap: lambda old: points.flatten(0, 1)}
+            with intervene(measured.model, hooks):
                 targets, as_log_odds = measured.prepared.targets, measured.is_of_classes
                 values = target_values(measured.model, targets, variants, as_log_odds=as_log_odds)
             values = measured.answers.sums(values)
@@ -190,17 +188,3 @@ def _baseline(
     with_mean._parameters = {**embedding._parameters, "weight": nn.Parameter(table, requires_grad=False)}
     baseline: Tensor = with_mean(replace(side, ids=ids))
     return baseline
-
-
-@contextmanager
-def _replaced(model: nn.Module, tap: str | None, values: Tensor) -> Iterator[None]:
-    """Replace the values of a tap; without a tap, nothing."""
-    if tap is None:
-        yield
-        return
-
-    def hook(new: Tensor, old: Tensor) -> Tensor:
-        return new
-
-    with intervene(model, {tap: partial(hook, values)}):
-        yield

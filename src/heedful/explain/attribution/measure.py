@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from heedful.explain.attribution.features import Answers, Features, answers_of, features_of
-from heedful.explain.attribution.variants import Edit, batches_of, make_variants, target_values
+from heedful.explain.attribution.variants import Edit, make_variants, target_values
 from heedful.models.base import Model
+from heedful.tasks.inputs.texts import group_by_length
 from heedful.tasks.model_input import ModelInput
 from heedful.tasks.prediction import BATCH_TOKENS
 
@@ -74,11 +76,12 @@ class Measured:
             budget: maximum number of tokens of a batch.
         """
         as_log_odds, found = self.is_of_classes and not as_probability, []
-        for part in batches_of([self._length_of(edit) for edit in edits], budget):
-            variants = make_variants(self.prepared, self.features, [edits[i] for i in part])
-            targets = self.prepared.targets
+        targets, order = self.prepared.targets, list[int]()
+        for group in group_by_length(dict(enumerate(map(self._length_of, edits))), budget):
+            variants = make_variants(self.prepared, self.features, [edits[i] for i in group])
             found.append(target_values(self.model, targets, variants, as_log_odds=as_log_odds))
-        return self.answers.sums(torch.cat(found).double())
+            order += group
+        return self.answers.sums(torch.cat(found).double()[np.argsort(order)])
 
     def _length_of(self, edit: Edit) -> int:
         if self.features.is_image:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError, RequestError
 from heedful.explain.attribution.features import Features
 from heedful.explain.attribution.measure import Measured
@@ -115,10 +116,14 @@ def training_replacements(run: LoadedRun, measured: Measured) -> Replacements:
 
 
 def _training_inputs(run: LoadedRun) -> list[TaskInput]:
-    columns = run.task.embedded_columns
     (source,) = chosen_splits(run, "train", None).values()
-    rows = islice(rows_of(run.recipe, source), ROWS_READ)
-    return [row.row[columns.inputs[0]] for row in rows]
+    return texts_of(run, islice(rows_of(run.recipe, source), ROWS_READ))
+
+
+def texts_of(run: LoadedRun, rows: Iterable[LocatedRow[Row]]) -> list[TaskInput]:
+    """Return the first text of each row, or its image."""
+    column = run.task.embedded_columns.inputs[0]
+    return [row.row[column] for row in rows]
 
 
 def replacements_from(run: LoadedRun, inputs: Sequence[TaskInput], measured: Measured) -> Replacements:

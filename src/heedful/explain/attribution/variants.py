@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -195,20 +194,3 @@ def target_values(
         values.append((chosen - others.logsumexp(1, keepdim=True)).masked_fill(answer == GONE, float("nan")))
     found = torch.full((variants.n, len(targets)), float("nan"), device=hidden.device)
     return found.index_put((variants.variant, variants.target), torch.cat(values)[:, 0])
-
-
-def batches_of(lengths: Sequence[int], budget: int) -> list[range]:
-    """Split variants, given their lengths, into consecutive batches of at most a number of tokens."""
-    batches, first, longest = [], 0, 0
-    for i, length in enumerate(lengths):
-        longest = max(longest, length)
-        if i > first and longest * (i + 1 - first) > budget:
-            batches.append(range(first, i))
-            first, longest = i, length
-    return [*batches, range(first, len(lengths))] if lengths else []
-
-
-def as_lists(values: Tensor) -> list[list[float | None]]:
-    """Return a matrix as lists with 6 decimal places; NaN is None."""
-    rows = np.round(values.double().cpu().numpy(), 6).tolist()
-    return [[None if value != value else value for value in row] for row in rows]

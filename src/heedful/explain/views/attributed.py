@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.explain.attribution.measure import Measured
-from heedful.explain.attribution.variants import as_lists
 from heedful.explain.drawing.matrix import on_grid
 from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues, Table, TokenValues
-from heedful.runs.loading import LoadedRun
+from heedful.explain.views.shared import rounded_or_none
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -26,11 +25,6 @@ MOST_PANELS = 6
 SIGNS = "positive: it supports the answer; negative: it speaks against it"
 
 
-def supports_attribution(run: LoadedRun) -> bool:
-    """Whether words or patches of the run's inputs can be left out: always."""
-    return True
-
-
 def attribution_values(measured: Measured, scores: Float[Tensor, "features answers"]) -> JsonObject:
     """Return the JSON values of an attribution: see `heedful.explain.views.occlusion.compute`."""
     features, answers = measured.features, measured.answers
@@ -40,8 +34,8 @@ def attribution_values(measured: Measured, scores: Float[Tensor, "features answe
         "words": [*features.names],
         "answers": [*answers.names],
         "about": [*answers.words],
-        "values": as_lists(measured.values([{}]))[0],
-        "scores": as_lists(scores.T),
+        "values": [*map(rounded_or_none, measured.values([{}])[0].tolist())],
+        "scores": [[*map(rounded_or_none, row)] for row in scores.T.tolist()],
     }
 
 

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 from heedful.explain.attribution.integrated_gradients import integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import (
-    SIGNS,
-    attribution_drawings,
-    attribution_values,
-    supports_attribution,
-)
+from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
 from heedful.explain.views.shared import EMBEDDINGS, rounded_all
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
@@ -23,8 +18,7 @@ if TYPE_CHECKING:
 
 def supports(run: LoadedRun) -> bool:
     """Whether the model embeds its input or reads pixels."""
-    is_readable = bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
-    return is_readable and supports_attribution(run)
+    return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
 def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:

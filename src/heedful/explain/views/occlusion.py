@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import occlusion
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import (
-    SIGNS,
-    attribution_drawings,
-    attribution_values,
-    supports_attribution,
-)
+from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -22,7 +17,7 @@ if TYPE_CHECKING:
 
 def supports(run: LoadedRun) -> bool:
     """Whether words or patches can be left out."""
-    return supports_attribution(run)
+    return True
 
 
 def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:

@@ -7,12 +7,7 @@ from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, occlusion
 from heedful.explain.attribution.replacements import training_replacements
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import (
-    SIGNS,
-    attribution_drawings,
-    attribution_values,
-    supports_attribution,
-)
+from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -23,7 +18,7 @@ if TYPE_CHECKING:
 
 def supports(run: LoadedRun) -> bool:
     """Whether words or patches can be replaced; the training data are only read by `compute`."""
-    return supports_attribution(run)
+    return True
 
 
 def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explanation"]) -> JsonObject:

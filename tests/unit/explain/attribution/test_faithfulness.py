@@ -1,29 +1,13 @@
-"""Faithfulness: measures by their definitions, and a model whose deciding word is planted."""
+"""Faithfulness, of a model whose deciding word is planted."""
 
 import json
 import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import spearmanr
 
 import heedful
-from heedful.explain.attribution.faithfulness import METHODS, RANDOM, spearman
-
-VALUES = st.lists(st.integers(-3, 3), min_size=2, max_size=9)
-
-
-@given(VALUES, st.randoms(use_true_random=False))
-def test_the_rank_correlation_is_that_of_scipy_with_ties(values, draw):
-    others = draw.choices(range(-3, 4), k=len(values))
-    found = spearman(np.array(values, dtype=float), np.array(others, dtype=float))
-    if len({*values}) == 1 or len({*others}) == 1:
-        assert found is None
-    else:
-        assert found == pytest.approx(spearmanr(values, others)[0], abs=1e-9)
-
+from heedful.explain.attribution.faithfulness import METHODS, RANDOM
 
 FILLERS = ["a", "an", "the", "of", "on", "in", "at", "to", "by", "for", "with", "from", "into", "over"]
 DECIDING = {"good": "up", "bad": "down", "great": "up", "awful": "down"}

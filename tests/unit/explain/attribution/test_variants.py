@@ -10,7 +10,7 @@ import torch
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import effects, occlusion
 from heedful.explain.attribution.replacements import Words
-from heedful.explain.attribution.variants import batches_of, patch_slices
+from heedful.explain.attribution.variants import patch_slices
 from heedful.explain.capture import prepare_input
 from heedful.explain.views.gradients import block_sums
 from heedful.nn.modes import evaluating
@@ -200,11 +200,3 @@ def test_a_patch_that_is_left_out_has_the_mean_colour(measured):
     others = [logit for index, logit in enumerate(logits[0]) if index != answer]
     expected = logits[0, answer] - torch.stack(others).logsumexp(0)
     assert found.values([{2: ()}])[0, 0].item() == pytest.approx(expected.item(), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "lengths, budget, expected",
-    [([], 5, []), ([9], 5, [range(1)]), ([1, 2, 3], 6, [range(2), range(2, 3)]), ([2, 2, 2], 6, [range(3)])],
-)
-def test_batches_count_padding(lengths, budget, expected):
-    assert batches_of(lengths, budget) == expected
