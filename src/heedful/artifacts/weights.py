@@ -195,15 +195,9 @@ def check_finite(tensors: Mapping[str, Tensor], source: str) -> None:
     for name, tensor in tensors.items():
         if tensor.is_complex():
             raise DamagedError(f"{source}: damaged: {name} contains complex numbers; {RESTORE}")
-        if problem := not_finite(tensor):
+        if tensor.dtype in _FLOATS and not tensor.isfinite().all():
+            problem = "NaN" if tensor.isnan().any() else "infinity"
             raise DamagedError(f"{source}: damaged: {name} contains {problem}; {RESTORE}")
-
-
-def not_finite(tensor: Tensor) -> str:
-    """Return "NaN" or "infinity" if a tensor of real numbers contains it, otherwise an empty text."""
-    if tensor.dtype not in _FLOATS or tensor.isfinite().all():
-        return ""
-    return "NaN" if tensor.isnan().any() else "infinity"
 
 
 def check_finite_file(path: Path) -> None:

@@ -1,7 +1,7 @@
 """The command ``heedful evaluate``."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +145,7 @@ class AlignmentOptions:
     def check(self, decoding: Decoding, extent: "Extent") -> None:
         """Raise `RequestError` for options that do not apply to what is scored.
 
-        Alignment scoring uses neither decoding nor windows.
+        Neither alignments nor faithfulness depend on decoding or windows.
         """
         alignment_values = {
             "--first-word": self.first_word,
@@ -160,18 +160,16 @@ class AlignmentOptions:
             **{f"--{name.replace('_', '-')}": True for name in decoding.sampling},
             "--stride": extent.stride,
             "--evaluation": extent.evaluation,
-            "--faithfulness": extent.faithfulness,
             "--precision": decoding.precision != "auto",
         }
-        if extent.faithfulness and extent.output is not None:
-            raise RequestError(
-                "--output is not supported with --faithfulness, whose scores are means; use --json"
-            )
-        for option, value in (alignment_values if self.alignments is None else decoding_values).items():
-            if value:
-                missing = "requires --alignments GOLD"
-                problem = missing if self.alignments is None else "is not supported with --alignments"
-                raise RequestError(f"{option} {problem}")
+        if self.alignments is None:
+            for option, value in alignment_values.items():
+                if value:
+                    raise RequestError(f"{option} requires --alignments GOLD")
+        else:
+            _refuse({**decoding_values, "--faithfulness": extent.faithfulness}, "--alignments")
+        if extent.faithfulness:
+            _refuse({**decoding_values, "--output": extent.output}, "--faithfulness")
 
     def evaluate(self, run: "Run", name: str, source: "Source", limit: int | None) -> "AlignmentEvaluation":
         """Evaluate the attention of a run on a data set."""
@@ -201,6 +199,13 @@ class AlignmentOptions:
         if shown is not None:
             state = "now" if shown.choice == evaluation.reported.choice else "still"
             log(f"heedful explain {state} shows {shown.choice} first: {shown.reason}")
+
+
+def _refuse(values: Mapping[str, object], mode: str) -> None:
+    """Raise `RequestError` for an option that is given and has no meaning beside ``mode``."""
+    for option, value in values.items():
+        if value:
+            raise RequestError(f"{option} is not supported with {mode}")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from heedful.artifacts.weights import (
     check_finite_file,
     load_weights,
     named_tensors,
-    not_finite,
     opened,
     read_aliases,
     read_tensors,
@@ -206,7 +205,8 @@ def _check_not_diverged(model: nn.Module, optimizer: torch.optim.Optimizer, upda
     """
     for tensors in (named_tensors(model)[0], state_tensors(optimizer, model)):
         for name, tensor in tensors.items():
-            if value := not_finite(tensor):
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                value = "NaN" if tensor.isnan().any() else "infinity"
                 raise WorkError(
                     f"update {update}: training diverged: {name} contains {value}; start a new run "
                     "(--resume, or heedful.resume, keeps the schedule) with a lower learning rate or more "
