@@ -189,6 +189,11 @@ def model_of(case):
     return build_model(CONFIGS[case], *vocabularies(CONFIGS[case]))
 
 
+@cache
+def described(case):
+    return describe(model_of(case), length=TARGET, source_length=SOURCE)
+
+
 def on_meta(config, *sizes):
     with torch.device("meta"):
         return build_model(config, *sizes)
@@ -247,7 +252,7 @@ def test_a_model_of_images_has_no_vocabulary():
 
 @pytest.mark.parametrize("case", CONFIGS)
 def test_configurations_add_up_to_their_parameters(case):
-    assert describe(model_of(case)).parameters == count(model_of(case))
+    assert described(case).parameters == count(model_of(case))
 
 
 heads = st.sampled_from([(1, 1), (2, 1), (3, 3), (6, 2), (6, 6)])
@@ -382,7 +387,7 @@ def test_a_formula_has_symbols_and_values_and_equal_terms_once():
 def test_the_printed_formula_of_a_line_gives_its_parameters(case):
     """The text is read back: what a person would compute from it."""
     checked = 0
-    for row in describe(model_of(case)).lines():
+    for row in described(case).lines():
         found = re.search(r"= ([\d *+]+)$", row.line.formula)
         if found and row.line.each and not row.line.parts:
             terms = [term.split("*") for term in found[1].split("+")]
@@ -521,8 +526,7 @@ def test_layers_with_windows_are_told_from_full_ones():
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CONFIGS)
 def test_flops_are_those_that_torch_counts(case):
-    model = model_of(case)
-    summary = describe(model, length=TARGET, source_length=SOURCE)
+    model, summary = model_of(case), described(case)
     with FlopCounterMode(display=False) as counter:
         run(model)
     assert PAIRS * summary.total.flops == counter.get_total_flops()
@@ -532,8 +536,7 @@ def test_flops_are_those_that_torch_counts(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CONFIGS if isinstance(CONFIGS[case], TransformerConfig)])
 def test_backward_takes_twice_the_flops_of_forward(case):
-    model = model_of(case)
-    summary = describe(model, length=TARGET, source_length=SOURCE)
+    model, summary = model_of(case), described(case)
     with FlopCounterMode(display=False) as counter:
         run(model).sum().backward()
     expected = summary.training_flops_per_token * TARGET * PAIRS
