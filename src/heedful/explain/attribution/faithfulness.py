@@ -10,10 +10,12 @@ the probability of the answer (a number, for regression):
 | sufficiency | mean over k of p(x) - p(the first k % of words alone), lower is better |
 | rank correlation | Spearman correlation of scores and the effects of single words, as judged |
 | sign agreement | share of equal signs among words whose judged effect exceeds a tenth of the largest |
+| top sign | how often the score of the word with the largest judged effect is positive |
 | top agreement | how often the highest score is that of the word with the largest judged effect |
 
 k is 1, 5, 10, 20 and 50, at least one word. Source: DeYoung et al. 2020, section 4.2 (equations 1 and 2, and
-their mean over k); rank correlation and sign agreement use log-odds instead of probabilities.
+their mean over k); the others use log-odds instead of probabilities. Top sign and agreement are means over
+the answers that a word supports, as judged.
 """
 
 import math
@@ -68,6 +70,16 @@ METHODS: dict[str, tuple[Method, bool]] = {
 
 RANDOM = "random order"
 
+COLUMNS = {
+    "comprehensiveness": "compr.",
+    "sufficiency": "suffic.",
+    "rank_correlation": "rank",
+    "sign_agreement": "signs",
+    "top_sign": "top sign",
+    "top_agreement": "top word",
+}
+"""The measures, and their names in the table, which fits into 80 columns."""
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -78,14 +90,17 @@ class Judgement:
         sufficiency: see there.
         correlation: the rank correlation; NaN if all effects or scores are equal.
         signs: the sign agreement; NaN if no word has an effect.
+        top_sign: 1 if the score of the word with the largest effect is positive, otherwise 0; NaN if no word
+            supports the answer, as judged.
         top: 1 if the words with the highest score and with the largest effect are the same, otherwise 0; NaN
-            if no word supports the answer, as judged.
+            as before.
     """
 
     comprehensiveness: float
     sufficiency: float
     correlation: float
     signs: float
+    top_sign: float
     top: float
 
 
@@ -95,16 +110,16 @@ class FaithfulnessEvaluation(Evaluation):
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table of all methods."""
-        names = ("comprehensiveness", "sufficiency", "rank correlation", "sign agreement", "top agreement")
-        yield f"  {'method':<22}  {'judged by':<11}  {'  '.join(names)}"
+        yield f"  {'method':<20}  {'judged by':<11}  {'  '.join(COLUMNS.values())}"
         for score in self.scores:
-            values = [score.value, *(score.details[name.replace(" ", "_")] for name in names[1:])]
+            values = [score.value, *(score.details[name] for name in list(COLUMNS)[1:])]
             cells = [
                 ("-" if value is None else f"{value:.3f}").rjust(len(name))
-                for name, value in zip(names, values, strict=True)
+                for name, value in zip(COLUMNS.values(), values, strict=True)
             ]
             judge = score.details["judge"]
-            yield f"  {score.name.removesuffix(f', {judge}'):<22}  {judge:<11}  {'  '.join(cells)}"
+            yield f"  {score.name.removesuffix(f', {judge}'):<20}  {judge:<11}  {'  '.join(cells)}"
+        yield "  compr.: comprehensiveness (higher is better); suffic.: sufficiency (lower is better)"
 
 
 def evaluate_faithfulness(
@@ -193,7 +208,7 @@ def _judge(
             if len(valid) < 2:
                 continue
             order = valid[np.argsort(-ranked[valid], kind="stable")]
-            removed, kept = _set_effects(measured, words if by else None, order, part, draws, seed)
+            removed, kept = set_effects(measured, words if by else None, order, part, draws, seed)
             found.setdefault((name, by), []).append(_judgement(ranked[valid], judged[valid], removed, kept))
     return found
 
@@ -204,7 +219,7 @@ def _parts(measured: Measured) -> list[list[int]]:
     return [every] if measured.prepared.targets.are_tokens else [[part] for part in every[:MOST_PARTS]]
 
 
-def _set_effects(
+def set_effects(
     measured: Measured,
     words: Replacements | None,
     order: NDArray[np.intp],
@@ -229,8 +244,10 @@ def _set_effects(
 def _judgement(scores: Scores, judged: Scores, removed: float, kept: float) -> Judgement:
     strong = np.abs(judged) > STRONG * np.abs(judged).max()
     signs = float((np.sign(scores) == np.sign(judged))[strong].mean()) if strong.any() else math.nan
-    top = float(scores.argmax() == judged.argmax()) if judged.max() > 0 else math.nan
-    return Judgement(removed, kept, spearman(scores, judged), signs, top)
+    top_sign = top = math.nan
+    if judged.max() > 0:
+        top_sign, top = float(scores[judged.argmax()] > 0), float(scores.argmax() == judged.argmax())
+    return Judgement(removed, kept, spearman(scores, judged), signs, top_sign, top)
 
 
 def _score(
@@ -242,6 +259,7 @@ def _score(
         "sufficiency": _mean([each.sufficiency for each in judgements]),
         "rank_correlation": _mean([each.correlation for each in judgements]),
         "sign_agreement": _mean([each.signs for each in judgements]),
+        "top_sign": _mean([each.top_sign for each in judgements]),
         "top_agreement": _mean([each.top for each in judgements]),
         "without_supporting_word": sum(math.isnan(each.top) for each in judgements),
     }

@@ -62,6 +62,7 @@ def test_the_planted_word_is_found_by_every_method_and_no_random_order_is_as_fai
     for name in ("occlusion", "replacement", "integrated-gradients"):
         score = scores[name]
         assert score.details["top_agreement"] >= 0.96
+        assert score.details["top_sign"] == 1.0
         random_order = scores[f"{RANDOM}, {score.details['judge']}"]
         assert score.details["sufficiency"] < random_order.details["sufficiency"] / 2
         assert float(score) > 2 * float(random_order)
