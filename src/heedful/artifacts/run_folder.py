@@ -10,6 +10,7 @@
 | ``scale.json`` | of a regression: mean and standard deviation of the training data |
 | ``images.json`` | of a task with images: their size, mean and standard deviation |
 | ``weights.safetensors`` | the weights for prediction: best, last or averaged, as the recipe says |
+| ``calibration.json`` | of a classifier: the temperature by which its head is divided |
 | ``thresholds.json`` | of a multi-label classifier: thresholds tuned with these weights |
 | ``metrics.jsonl`` | the events of the training, one JSON object per line |
 | ``data.json`` | the data report: what was read, kept and dropped, with hashes |
@@ -105,6 +106,7 @@ class RunFolder:
         self.scale = self.path / "scale.json"
         self.images = self.path / "images.json"
         self.weights = self.path / "weights.safetensors"
+        self.calibration = self.path / "calibration.json"
         self.thresholds = self.path / "thresholds.json"
         self.metrics = self.path / "metrics.jsonl"
         self.data_report = self.path / "data.json"
@@ -119,7 +121,7 @@ class RunFolder:
     @property
     def results(self) -> tuple[Path, ...]:
         """The files that the end of a training writes; it writes them again if it is resumed."""
-        return self.weights, self.thresholds
+        return self.weights, self.calibration, self.thresholds
 
     @property
     def has_ended(self) -> bool:

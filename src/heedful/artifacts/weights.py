@@ -112,13 +112,19 @@ def read_aliases(path: Path) -> dict[str, str]:
     return aliases
 
 
-def save_weights(path: Path, module: nn.Module) -> None:
+def save_weights(path: Path, module: nn.Module, replaced: Mapping[str, Tensor] | None = None) -> None:
     """Write the weights of a module to ``path`` atomically.
+
+    Args:
+        path: the file.
+        module: the module.
+        replaced: tensors, by name, in place of its own.
 
     Raises:
         WorkError: the file cannot be written.
     """
-    save_tensors(path, *named_tensors(module))
+    tensors, aliases = named_tensors(module)
+    save_tensors(path, {**tensors, **(replaced or {})}, aliases)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]) -> None:

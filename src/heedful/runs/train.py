@@ -37,6 +37,7 @@ from heedful.runs.resuming import begin_folder, finished_result, locked_run, wit
 from heedful.runs.schedules import last_update, log_unfinished_decay, training_schedule
 from heedful.runs.warm_start import freeze, rate_note, rate_shares, take_weights
 from heedful.tasks.base import Log, PreparedData, Task
+from heedful.tasks.calibration import NOT_TUNED, Tuned, scaled_head
 from heedful.tasks.pretrained import frozen_tables
 from heedful.tasks.registry import task_for
 from heedful.training import checkpoints, distribution
@@ -370,9 +371,7 @@ def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
     return settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
 
 
-def finish(
-    folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult, tuned: JsonMapping | None
-) -> None:
+def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult, tuned: Tuned) -> None:
     """Write the weights that predictions use, then the card that makes the folder a run; see `seal`."""
     facts = {
         "updates": result.state.update,
@@ -391,7 +390,7 @@ def seal(
     recipe: Recipe,
     model: nn.Module,
     facts: JsonMapping,
-    tuned: JsonMapping | None = None,
+    tuned: Tuned = NOT_TUNED,
 ) -> None:
     """Write a model's weights, then the card that makes the folder a run.
 
@@ -400,15 +399,22 @@ def seal(
         recipe: the same.
         model: with the weights that predictions use.
         facts: entries of the card about the training, as JSON values; none of `OWN_ENTRIES`.
-        tuned: the result of `Task.tune`.
+        tuned: the result of `Task.tune`; the stored head is divided by its temperature.
     """
     # Remove the old card first: its hash would not match the new weights.
     folder.card.unlink(missing_ok=True)
-    save_weights(folder.weights, model)
+    calibration = tuned.calibration
+    scaled = scaled_head(model, tuned.head, calibration.temperature) if calibration else {}
+    save_weights(folder.weights, model, scaled)
     files = [folder.recipe, *task_for(recipe).Processor.files(folder), folder.weights]
-    if tuned is not None:
-        write_json(folder.thresholds, tuned)
-        files.append(folder.thresholds)
+    for path, content in (
+        (folder.calibration, calibration and calibration.model_dump()),
+        (folder.thresholds, tuned.thresholds),
+    ):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            write_json(path, content)
+            files.append(path)
     write_card(
         folder.card,
         {

@@ -33,6 +33,7 @@ from heedful.models.registry import build_model
 from heedful.nn.modes import evaluating
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
+from heedful.tasks.calibration import Calibration, Classes, Tuned, read_calibration, tune_temperature
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import (
     Batches,
@@ -105,6 +106,12 @@ class Task(ABC):
 
     validation_terms: ClassVar[Mapping[str, str]] = {}
     """What validations measure, each as the mean of a term of the loss; see `validation_metrics`."""
+
+    calibrated_head: ClassVar[str] = ""
+    """The head whose probabilities are calibrated (`heedful.tasks.calibration`); empty: none."""
+
+    calibration: Calibration | None = None
+    """The result, of a run."""
 
     recipe: schema.Recipe
     processor: TaskProcessor
@@ -317,12 +324,13 @@ class Task(ABC):
         """Return the validation metrics, given the mean of each term of the loss. `validator` calls it."""
         return {metric: terms[term] for metric, term in self.validation_terms.items()}
 
-    def tune(self, model: Model, data: "PreparedData", log: Log) -> JsonMapping | None:
-        """Return what predictions need besides the weights, chosen on the validation data; None: nothing.
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the logits ``[n, C]`` of `calibrated_head` for the items of a batch, and their classes."""
+        raise NotImplementedError
 
-        Called once training is over, with the final weights; the run stores it in ``thresholds.json``.
-        """
-        return None
+    def tune(self, model: Model, data: "PreparedData", log: Log) -> Tuned:
+        """Return what is chosen on the validation data, with the final weights, once training is over."""
+        return tune_temperature(self, model, data.valid, log)
 
     @abstractmethod
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
@@ -502,8 +510,9 @@ class Task(ABC):
         """Read the processor that `save` wrote, to resume a training or to use a run."""
         self.processor = self.Processor.load(folder)
 
-    def load_tuned(self, folder: RunFolder) -> None:  # noqa: B027 (most tune nothing)
+    def load_tuned(self, folder: RunFolder) -> None:
         """Read the result of `tune`, after `load`; not called for a run whose training has not ended."""
+        self.calibration = read_calibration(folder.calibration)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, RowReader
+from heedful.tasks.calibration import CalibrationConfig, Classes
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
@@ -51,7 +52,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
 
 
-class ClassificationConfig(LabelsConfig, WholeTextConfig):
+class ClassificationConfig(LabelsConfig, CalibrationConfig, WholeTextConfig):
     """Predict a label for a text; columns are ``text`` and ``label``, and ``pair`` for a second text."""
 
     kind: Literal["classification"] = "classification"
@@ -91,6 +92,7 @@ class Classification(WholeTextTask):
         options=("n_best",),
     )
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
+    calibrated_head: ClassVar[str] = "class"
 
     recipe: ClassificationRecipe
     processor: LabelProcessor
@@ -155,6 +157,11 @@ class Classification(WholeTextTask):
             return batches
         setting, labels = self.recipe.objective.class_weights, self.processor.labels
         return with_class_weights(batches, setting, labels, store.stream(LABEL))
+
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the logits of the labels of each text, and its label."""
+        assert batch.classes is not None
+        return class_logits(model(batch.inputs), model.heads, batch.inputs.layout), batch.classes
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return texts that differ by a token or two in length."""

@@ -23,6 +23,7 @@ from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader
+from heedful.tasks.calibration import CalibrationConfig, Classes
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Batches, PredictedRows
@@ -49,7 +50,7 @@ from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.typing import JsonMapping
 
 
-class ImageClassificationConfig(LabelsConfig):
+class ImageClassificationConfig(LabelsConfig, CalibrationConfig):
     """A label for an image; the data have the columns ``image`` and ``label``."""
 
     kind: Literal["image-classification"] = "image-classification"
@@ -118,6 +119,7 @@ class ImageClassification(ImageTask):
     )
 
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
+    calibrated_head: ClassVar[str] = "class"
 
     recipe: ImageClassificationRecipe
 
@@ -181,6 +183,11 @@ class ImageClassification(ImageTask):
             return batches
         setting = recipe.objective.class_weights
         return with_class_weights(batches, setting, processor.labels, store.stream(LABEL))
+
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the logits of the labels of each image, and its label."""
+        assert batch.classes is not None
+        return class_logits(model(batch.inputs), model.heads, batch.inputs.layout), batch.classes
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise; ``length`` is not used, since the model fixes the number of tokens."""

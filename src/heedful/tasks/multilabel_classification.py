@@ -33,6 +33,7 @@ from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.calibration import Classes, Tuned
 from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
@@ -305,36 +306,44 @@ class MultilabelClassification(Classification):
         if isinstance(self.recipe.task.threshold, Mapping):
             log(f"thresholds: {shown(self.thresholds)}")
 
-    def tune(self, model: Model, data: PreparedData, log: Log) -> JsonMapping | None:
-        """Return the thresholds with the best F1 on the validation data, if the recipe asks for them."""
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the logits ``[0, z]`` of each label of each text, whose softmax is that of no and yes."""
+        assert batch.values is not None
+        z = class_logits(model(batch.inputs), model.heads, batch.inputs.layout).flatten()
+        return torch.stack([torch.zeros_like(z), z], dim=-1), (batch.values.flatten() > 0).long()
+
+    def tune(self, model: Model, data: PreparedData, log: Log) -> Tuned:
+        """Return the temperature, and the thresholds with the best F1, if the recipe asks for them."""
+        tuned = super().tune(model, data, log)
         if self.recipe.task.threshold != "tuned":
-            return None
-        labels, (probabilities, targets) = self.processor.labels, self._validation_outputs(model, data.valid)
+            return tuned
+        labels = self.processor.labels
+        logits, targets = self._validation_outputs(model, data.valid)
+        probabilities = (logits / tuned.temperature).sigmoid().numpy()
         columns = zip(labels, probabilities.T, targets.T, strict=True)
         thresholds = {label: best_threshold(ps, ys) for label, ps, ys in columns}
         log(f"thresholds with the best F1 on the validation data: {shown(thresholds)}")
         if missing := [label for label, ys in zip(labels, targets.T, strict=True) if not ys.any()]:
             log(f"no validation row has these labels, whose threshold is {DEFAULT}: {first_labels(missing)}")
-        return {"version": 1, "thresholds": thresholds}
+        return replace(tuned, thresholds={"version": 1, "thresholds": thresholds})
 
-    def _validation_outputs(
-        self, model: Model, store: TokenStore
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the probability of each label for each row, and whether the row has it: ``[N, C]`` each."""
+    def _validation_outputs(self, model: Model, store: TokenStore) -> tuple[Tensor, NDArray[np.bool_]]:
+        """Return the logit of each label for each row, and whether the row has it: ``[N, C]`` each."""
         batches, device = self.batches(store, training=False), next(model.parameters()).device
-        probabilities = np.zeros((len(batches.lengths), len(self.processor.labels)))
-        targets = np.zeros(probabilities.shape, dtype=bool)
+        all_logits = torch.zeros(len(batches.lengths), len(self.processor.labels))
+        targets = np.zeros(all_logits.shape, dtype=bool)
         with evaluating(model), torch.no_grad():
             for samples in in_order(batches.lengths, micro_batch_tokens(self.recipe)):
                 batch = batches(samples.tolist(), 0).to(device)
                 assert batch.values is not None
                 logits = class_logits(model(batch.inputs), model.heads, batch.inputs.layout)
-                probabilities[samples] = logits.cpu().sigmoid().numpy()
+                all_logits[torch.as_tensor(samples)] = logits.cpu()
                 targets[samples] = batch.values.cpu().numpy() > 0
-        return probabilities, targets
+        return all_logits, targets
 
     def load_tuned(self, folder: RunFolder) -> None:
-        """Read the thresholds, if they are tuned ones."""
+        """Read the calibration, and the thresholds, if they are tuned ones."""
+        super().load_tuned(folder)
         if self.recipe.task.threshold == "tuned":
             self.tuned = read_thresholds(folder.thresholds, self.processor.labels)
 

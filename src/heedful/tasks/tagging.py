@@ -17,7 +17,6 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
@@ -33,6 +32,7 @@ from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.calibration import CalibrationConfig, Classes
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.evaluation import Batches, PredictedRows
@@ -98,7 +98,7 @@ SPAN_METRICS = frozenset({"span-f1", "span-precision", "span-recall"})
 # Recipes ------------------------------------------------------------------------------------------------
 
 
-class TaggingConfig(Config):
+class TaggingConfig(CalibrationConfig):
     """A tag for every word; the data have the columns ``words`` and ``tags``: lines with blanks, or lists."""
 
     kind: Literal["tagging"] = "tagging"
@@ -237,6 +237,7 @@ class Tagging(TextTask):
     )
     target_column = TAGS
     validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
+    calibrated_head: ClassVar[str] = TAG
 
     recipe: TaggingRecipe
     processor: LabelProcessor
@@ -365,6 +366,10 @@ class Tagging(TextTask):
         marks = store.stream(TAGS)  # 0, or one more than the number of the tag
         setting, labels = self.recipe.objective.class_weights, self.processor.labels
         return with_class_weights(batches, setting, labels, marks[marks > 0] - 1)
+
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the logits of the tags of each word, and its tag."""
+        return model.heads[TAG](batch.picked(model(batch.inputs))), batch.targets
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return rows that differ by a token or two in length; two words of three are one token."""

@@ -26,6 +26,7 @@ from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader
+from heedful.tasks.calibration import CalibrationConfig, Classes
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
@@ -64,7 +65,7 @@ from heedful.typing import JsonMapping
 # Recipes ------------------------------------------------------------------------------------------------
 
 
-class QuestionAnsweringConfig(Config):
+class QuestionAnsweringConfig(CalibrationConfig):
     """An answer cut out of a passage; the data have the columns ``question``, ``passage`` and ``answer``.
 
     A column ``start``, if there is one, is the character of the passage at which the answer begins; otherwise
@@ -246,6 +247,7 @@ class QuestionAnswering(TextTask):
     )
     target_column = ANSWER
     validation_terms: ClassVar = {"loss": ANSWER, "accuracy": "correct"}
+    calibrated_head: ClassVar[str] = ANSWER
 
     recipe: QuestionAnsweringRecipe
 
@@ -297,6 +299,13 @@ class QuestionAnswering(TextTask):
     def batches(self, store: TokenStore, *, training: bool) -> AnswerBatches:
         """Return batches of windows of the passages."""
         return AnswerBatches(store, self.recipe.passage_windows, unanswerable=self.recipe.task.unanswerable)
+
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the log-probabilities that each answer starts and ends at a token, and where it does."""
+        layout, answers = batch.inputs.layout, batch.answers
+        assert answers is not None
+        log_probs = answer_log_probs(model(batch.inputs), model.heads, layout)
+        return log_probs.mT.flatten(0, 1), (answers - layout.offsets[:-1, None]).flatten()
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return sequences that differ by a token or two in length; the last token is the answer."""
