@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import options
+from heedful.cli.calibration_tables import calibration_tables, threshold_line
 from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Json
 from heedful.cli.output import check_not_input, json_result, log, result, terminal_width
@@ -161,6 +162,7 @@ class AlignmentOptions:
             "--stride": extent.stride,
             "--evaluation": extent.evaluation,
             "--precision": decoding.precision != "auto",
+            "--accuracy": extent.accuracy is not None,
         }
         if self.alignments is None:
             for option, value in alignment_values.items():
@@ -244,6 +246,16 @@ class Extent:
             "answer changes without these words, removed in another way than the view does it.",
         ),
     ] = False
+
+    accuracy: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Also report how probable an answer must be so that answers are right this often, and how "
+            "many are (classifiers, tags, questions).",
+        ),
+    ] = None
 
     @property
     def to_standard_output(self) -> bool:
@@ -360,6 +372,8 @@ def _score_predictions(
             for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
             _show(name, run.task.info.unit, evaluation.scores, show)
+            if extent.accuracy is not None:
+                show(f"  {threshold_line(extent.accuracy, evaluation.threshold_for(extent.accuracy))}")
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
 
@@ -395,4 +409,8 @@ def _show(name: str, unit: str, scores: "Sequence[Score]", show: Print) -> None:
     for score in scores:
         heading = "span" if score.name.startswith("span") else "class"
         for line in class_tables(score.details, terminal_width() - 2, heading):
+            show(f"  {line}".rstrip())
+    by_name = {score.name: score.details for score in scores}
+    if "calibration error" in by_name:
+        for line in calibration_tables(by_name["calibration error"], by_name["AURC"]):
             show(f"  {line}".rstrip())

@@ -510,6 +510,11 @@ class Task(ABC):
         """Read the processor that `save` wrote, to resume a training or to use a run."""
         self.processor = self.Processor.load(folder)
 
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the probabilities; None: they are not calibrated."""
+        return self.calibration.temperature if self.calibration else None
+
     def load_tuned(self, folder: RunFolder) -> None:
         """Read the result of `tune`, after `load`; not called for a run whose training has not ended."""
         self.calibration = read_calibration(folder.calibration)

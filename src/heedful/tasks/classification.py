@@ -201,8 +201,8 @@ class Classification(WholeTextTask):
         UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(self, model: Model, predicted: PredictedRows[Any]) -> tuple[list[Score], list[str]]:
-        """Return accuracy, macro and micro F1."""
-        scores, notes = label_scores(predicted, self.processor.labels)
+        """Return accuracy, macro and micro F1, and the scores of the probabilities."""
+        scores, notes = label_scores(predicted, self.processor.labels, self.temperature)
         texts = self.texts_of(predicted.rows)
         return scores, [*notes, *unknown_notes_by_column(self.processor.text, texts)]
 

@@ -16,6 +16,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tables import html_table
+from heedful.tasks.metrics.calibration import threshold_for
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction, PredictionT, TaskInput
 from heedful.training import distribution
@@ -78,6 +79,22 @@ class Evaluation:
         rows = [(score.name, f"{score.value:.4g}", score.signature) for score in self.scores]
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return html_table([(self.split, "score", "signature"), *rows]) + notes
+
+    def threshold_for(self, accuracy: float) -> JsonObject | None:
+        """Return how probable answers must be to be right this often, on this data set.
+
+        Returns:
+            ``threshold``, and the ``coverage`` (share) and ``accuracy`` of the answers that are not
+            less probable; None if no threshold has this accuracy.
+
+        Raises:
+            RequestError: the answers have no probabilities.
+        """
+        if "AURC" not in self:
+            raise RequestError(
+                "accuracy: the answers of this task have no probability to compare with a threshold"
+            )
+        return threshold_for(self["AURC"].details["coverage"], accuracy)
 
     def to_dict(self) -> JsonObject:
         """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""

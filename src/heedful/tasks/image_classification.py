@@ -227,8 +227,8 @@ class ImageClassification(ImageTask):
         UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
-        """Return accuracy, macro and micro F1."""
-        return label_scores(predicted, self.processor.labels)
+        """Return accuracy, macro and micro F1, and the scores of the probabilities."""
+        return label_scores(predicted, self.processor.labels, self.temperature)
 
     def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield the image, the target, the prediction and whether it is right."""

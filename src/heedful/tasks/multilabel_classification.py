@@ -52,6 +52,7 @@ from heedful.tasks.inputs.labels import (
     label_index,
 )
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
+from heedful.tasks.metrics.calibration import brier_score, calibration_scores
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
@@ -359,6 +360,11 @@ class MultilabelClassification(Classification):
         label_sets = [set(prediction.labels) for prediction in predicted.predictions]
         targets = [set(self._labels(row)) for row in predicted.rows]
         scores = label_set_scores(label_sets, targets, (*self.processor.labels, *unknown.labels))
+        probabilities = np.array(
+            [[p.probabilities[label] for label in self.processor.labels] for p in predicted.predictions]
+        )
+        has_label = [[label in target for label in self.processor.labels] for target in targets]
+        scores += self._probability_scores(probabilities, np.array(has_label))
         if not isinstance(self.recipe.task.threshold, float):
             thresholds = [*self.thresholds.values(), *(None for _ in unknown.labels)]
             scores[0] = replace(scores[0], details={**scores[0].details, "threshold": thresholds})
@@ -368,6 +374,16 @@ class MultilabelClassification(Classification):
         if self.recipe.task.threshold == "tuned" and self.tuned is None:
             notes.append(f"task.threshold=tuned: training has not ended, so all thresholds are {DEFAULT}")
         return unknown.counted_in(scores), notes
+
+    def _probability_scores(
+        self, probabilities: NDArray[np.float64], has_label: NDArray[np.bool_]
+    ) -> Iterator[Score]:
+        """Yield the scores of the probabilities of all labels; an answer is whether a text has a label."""
+        answers, flags = probabilities.flatten(), has_label.flatten()
+        confidences, correct = np.maximum(answers, 1 - answers), (answers > DEFAULT) == flags
+        unit = "decisions"
+        yield from calibration_scores(confidences, correct, unit=unit, temperature=self.temperature)
+        yield brier_score(np.stack([1 - answers, answers], -1), flags.astype(int).tolist(), unit=unit)
 
     def _other_separators(self, unknown: Labels) -> Iterator[str]:
         """Yield a note for each mark with which unknown labels consist of labels of the run."""

@@ -61,6 +61,7 @@ from heedful.tasks.inputs.words import (
     stretches,
     words_and_tags,
 )
+from heedful.tasks.metrics.calibration import calibration_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.spans import SCHEMES, Scheme, SchemeName, nearest_scheme, scheme_of
 from heedful.tasks.metrics.tagging import tagging_scores
@@ -488,11 +489,17 @@ class Tagging(TextTask):
         self._unknown_tags(rows)
 
     def metrics(self, model: Model, predicted: PredictedRows[Tagged]) -> tuple[list[Score], list[str]]:
-        """Return accuracy and F1 of words, and of spans if the tags encode them."""
+        """Return accuracy and F1 of words, of spans if the tags encode them, and scores of probabilities."""
         unknown = self._unknown_tags(predicted.rows)
         target_tags = [words_and_tags(row)[1] for row in predicted.rows]
         tags = [prediction.tags for prediction in predicted.predictions]
         scores = tagging_scores(tags, target_tags, self.processor.labels, unknown.labels, self.scheme)
+        scores += calibration_scores(
+            np.exp([value for prediction in predicted.predictions for value in prediction.log_probs]),
+            [a == b for pair in zip(tags, target_tags, strict=True) for a, b in zip(*pair, strict=True)],
+            unit="words",
+            temperature=self.temperature,
+        )
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]

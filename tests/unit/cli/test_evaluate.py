@@ -64,4 +64,21 @@ def test_scores_of_each_class_are_printed_below_the_others(evaluate):
     )
     start = lines.index(["class", "precision", "recall", "F1", "count"])
     assert [line[-1] for line in lines[start + 1 : start + 3]] == list(map(str, details["support"]))
-    assert [list(map(int, line[1:])) for line in lines[-2:]] == details["confusion"]
+    matrix = start + 3 + len(["", "heads"])
+    assert [list(map(int, line[1:])) for line in lines[matrix : matrix + 2]] == details["confusion"]
+
+
+def test_tables_of_probabilities_have_the_numbers_of_json(evaluate):
+    text = evaluate("--accuracy", "0.5").stdout
+    scores = {
+        score["name"]: score["details"]
+        for score in json.loads(evaluate("--json").stdout)["splits"][0]["scores"]
+    }
+    assert "The probabilities are not calibrated" in text
+    for entry in scores["calibration error"]["bins"]:
+        assert f"{entry['confidence']:.3f}     {entry['accuracy']:.3f}" in text
+    whole = scores["AURC"]["coverage"][-1]
+    assert f"100.0%      {whole['threshold']:.3f}     {whole['accuracy']:.3f}" in text
+    assert ("accuracy 0.5: answers with a probability of at least" in text) == any(
+        point["accuracy"] >= 0.5 for point in scores["AURC"]["coverage"]
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
+import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
@@ -16,6 +17,7 @@ from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError, RequestError, nearest, quoted
 from heedful.identifiers import identifier, in_order, value_of
 from heedful.tasks.evaluation import PredictedRows
+from heedful.tasks.metrics.calibration import brier_score, calibration_scores
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
@@ -309,11 +311,27 @@ def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int
     return replace(best[0], alternatives=best[1:], distribution=distribution)
 
 
-def label_scores(predicted: PredictedRows[Prediction], known: Labels) -> tuple[list[Score], list[str]]:
-    """Return accuracy and F1 of predicted labels, and notes about labels unknown to the run."""
+def label_scores(
+    predicted: PredictedRows[Prediction], known: Labels, temperature: float | None
+) -> tuple[list[Score], list[str]]:
+    """Return the scores of predicted labels and their probabilities, and notes about unknown labels.
+
+    Args:
+        predicted: rows and predictions.
+        known: the labels of the run.
+        temperature: of its probabilities; None: not calibrated.
+    """
     unknown = UnknownLabels.among(map(located_label, predicted.rows), known)
     targets = [row.row[LABEL] for row in predicted.rows]
-    scores = classification_scores(predicted.texts, targets, (*known, *unknown.labels)).values()
+    scores = [*classification_scores(predicted.texts, targets, (*known, *unknown.labels)).values()]
+    log_probs = np.array(
+        [prediction.distribution[1] for prediction in predicted.predictions if prediction.distribution],
+        dtype=np.float64,
+    )
+    index = _index_of_label(known)
+    correct = [text == target for text, target in zip(predicted.texts, targets, strict=True)]
+    scores += calibration_scores(np.exp(log_probs.max(-1)), correct, unit="examples", temperature=temperature)
+    scores.append(brier_score(np.exp(log_probs), [*map(index.get, targets)], unit="examples"))
     return unknown.counted_in(scores), unknown.notes()
 
 

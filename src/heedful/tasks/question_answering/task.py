@@ -31,6 +31,7 @@ from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
 from heedful.tasks.metrics.answering import answer_scores, best_match, is_exact, token_f1
+from heedful.tasks.metrics.calibration import calibration_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import (
     INPUT,
@@ -373,10 +374,14 @@ class QuestionAnswering(TextTask):
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, targets)
 
     def metrics(self, model: Model, predicted: PredictedRows[Prediction]) -> tuple[list[Score], list[str]]:
-        """Return exact match and F1."""
+        """Return exact match and F1, and the scores of the probabilities that an answer is an exact match."""
         answers = [right_answers(row.row[ANSWER]) for row in predicted.rows]
         notes = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
-        return answer_scores(predicted.texts, answers), notes
+        scores = answer_scores(predicted.texts, answers)
+        correct = [best_match(is_exact, *pair) for pair in zip(predicted.texts, answers, strict=True)]
+        confidences = np.exp([prediction.score for prediction in predicted.predictions])
+        scores += calibration_scores(confidences, correct, unit="questions", temperature=self.temperature)
+        return scores, notes
 
     def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
         """Yield question, passage, right answers and prediction of each row, with its scores."""

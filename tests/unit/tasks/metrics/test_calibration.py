@@ -1,0 +1,101 @@
+"""Metrics of probabilities, against loops written independently."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import brier_score_loss
+
+from heedful.errors import RequestError
+from heedful.tasks.metrics.calibration import brier_score, calibration_scores, threshold_for
+
+answers = st.lists(
+    st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1 / 3, 1.0])), st.booleans()),
+    min_size=1,
+    max_size=41,
+)
+
+
+def scores_of(pairs, **options):
+    p, c = zip(*pairs, strict=True)
+    error, aurc = calibration_scores(p, c, unit="rows", **options)
+    return error, aurc
+
+
+@given(answers)
+def test_the_calibration_error_is_that_of_a_loop_over_bins(pairs):
+    error, _ = scores_of(pairs)
+    total = 0.0
+    for i in range(15):
+        inside = [(p, c) for p, c in pairs if (i / 15 < p <= (i + 1) / 15) or (i == 0 and p == 0)]
+        if inside:
+            gap = sum(c for _, c in inside) / len(inside) - sum(p for p, _ in inside) / len(inside)
+            total += len(inside) / len(pairs) * abs(gap)
+    # A probability on the border of two bins may be in either by rounding: then the loop is not an oracle.
+    if all(abs(p * 15 - round(p * 15)) > 1e-9 or p in (0, 1) for p, _ in pairs):
+        assert error.value == pytest.approx(total, abs=1e-12)
+    assert sum(entry["count"] for entry in error.details["bins"]) == len(pairs)
+    means = sum(entry["count"] * entry["confidence"] for entry in error.details["bins"])
+    assert means == pytest.approx(sum(p for p, _ in pairs), abs=1e-9)
+
+
+@given(answers)
+def test_aurc_is_the_mean_over_orders_of_equal_probabilities(pairs):
+    _, aurc = scores_of(pairs)
+    draw, found = random.Random(1), []
+    for _ in range(60):
+        shuffled = draw.sample(pairs, len(pairs))
+        ordered = sorted(shuffled, key=lambda pair: -pair[0])
+        risks = [sum(not c for _, c in ordered[:k]) / k for k in range(1, len(ordered) + 1)]
+        found.append(sum(risks) / len(risks))
+    spread = np.std(found) / math.sqrt(len(found))
+    assert aurc.value == pytest.approx(np.mean(found), abs=6 * spread + 1e-9)
+
+
+@given(answers)
+def test_scores_do_not_depend_on_the_order_of_rows(pairs):
+    first, second = scores_of(pairs), scores_of(pairs[::-1])
+    for a, b in zip(first, second, strict=True):
+        assert a.value == pytest.approx(b.value, abs=1e-12)
+    for a, b in zip(first[1].details["coverage"], second[1].details["coverage"], strict=True):
+        assert a == pytest.approx(b)
+
+
+@given(answers, st.floats(0, 1))
+def test_a_point_of_the_curve_is_what_its_threshold_gives(pairs, accuracy):
+    _, aurc = scores_of(pairs)
+    curve = aurc.details["coverage"]
+    for point in curve:
+        kept = [c for p, c in pairs if p >= point["threshold"]]
+        assert point["coverage"] == pytest.approx(len(kept) / len(pairs))
+        assert point["accuracy"] == pytest.approx(sum(kept) / len(kept))
+    assert curve[-1]["coverage"] == 1
+    chosen = threshold_for(curve, accuracy)
+    good = [point["coverage"] for point in curve if point["accuracy"] >= accuracy]
+    assert (chosen and chosen["coverage"]) == (max(good) if good else None)
+
+
+def test_the_limit_of_a_perfect_model_holds_for_95_of_100():
+    draw = np.random.default_rng(3)
+    p = draw.uniform(0.3, 1, 211)
+    limit = scores_of([(x, True) for x in p])[0].details["perfect"]
+    errors = [scores_of(zip(p, draw.random(211) < p, strict=True))[0].value for _ in range(300)]
+    assert 0.9 < np.mean(np.array(errors) <= limit) < 0.985
+
+
+def test_the_brier_score_is_that_of_scikit_learn_and_counts_unknown_classes():
+    draw = np.random.default_rng(4)
+    p, targets = draw.dirichlet(np.ones(5), 37), draw.integers(0, 5, 37).tolist()
+    score = brier_score(p, targets, unit="rows")
+    expected = brier_score_loss(targets, p, labels=list(range(5)), scale_by_half=False)
+    assert score.value == pytest.approx(expected)
+    unknown = brier_score([[0.25, 0.75]], [None], unit="rows")
+    assert unknown.value == pytest.approx(0.25**2 + 0.75**2 + 1)
+
+
+def test_nothing_to_score_is_refused():
+    with pytest.raises(RequestError):
+        calibration_scores([], [], unit="rows")
