@@ -11,6 +11,7 @@
 | ``images.json`` | of a task with images: their size, mean and standard deviation |
 | ``weights.safetensors`` | the weights for prediction: best, last or averaged, as the recipe says |
 | ``calibration.json`` | of a classifier: the temperature by which its head is divided |
+| ``residuals.json`` | of a regression: errors on validation rows, for intervals |
 | ``thresholds.json`` | of a multi-label classifier: thresholds tuned with these weights |
 | ``metrics.jsonl`` | the events of the training, one JSON object per line |
 | ``data.json`` | the data report: what was read, kept and dropped, with hashes |
@@ -94,6 +95,11 @@ class Card(FileList):
     imported: Source | None = None
 
 
+CALIBRATION, RESIDUALS, THRESHOLDS = "calibration.json", "residuals.json", "thresholds.json"
+TUNED = (CALIBRATION, RESIDUALS, THRESHOLDS)
+"""Files with what was chosen on the validation data once training was over."""
+
+
 class RunFolder:
     """Paths of the files in a run's folder; the module docstring describes them."""
 
@@ -106,8 +112,9 @@ class RunFolder:
         self.scale = self.path / "scale.json"
         self.images = self.path / "images.json"
         self.weights = self.path / "weights.safetensors"
-        self.calibration = self.path / "calibration.json"
-        self.thresholds = self.path / "thresholds.json"
+        self.calibration = self.path / CALIBRATION
+        self.residuals = self.path / RESIDUALS
+        self.thresholds = self.path / THRESHOLDS
         self.metrics = self.path / "metrics.jsonl"
         self.data_report = self.path / "data.json"
         self.environment = self.path / "environment.json"
@@ -121,7 +128,7 @@ class RunFolder:
     @property
     def results(self) -> tuple[Path, ...]:
         """The files that the end of a training writes; it writes them again if it is resumed."""
-        return self.weights, self.calibration, self.thresholds
+        return self.weights, *(self.path / name for name in TUNED)
 
     @property
     def has_ended(self) -> bool:

@@ -13,7 +13,15 @@ from torch import nn
 
 from heedful import __version__
 from heedful.artifacts.environment import choose_device
-from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card, write_json
+from heedful.artifacts.run_folder import (
+    CALIBRATION,
+    FORMAT,
+    TUNED,
+    RunFolder,
+    emptied_on_failure,
+    write_card,
+    write_json,
+)
 from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import HeedfulError, RequestError, WorkError
 from heedful.forks import PerProcess
@@ -407,13 +415,14 @@ def seal(
     scaled = scaled_head(model, tuned.head, calibration.temperature) if calibration else {}
     save_weights(folder.weights, model, scaled)
     files = [folder.recipe, *task_for(recipe).Processor.files(folder), folder.weights]
-    for path, content in (
-        (folder.calibration, calibration and calibration.model_dump()),
-        (folder.thresholds, tuned.thresholds),
-    ):
+    records = dict(tuned.records)
+    if calibration:
+        records[CALIBRATION] = calibration.model_dump()
+    for name in TUNED:
+        path = folder.path / name
         path.unlink(missing_ok=True)
-        if content is not None:
-            write_json(path, content)
+        if name in records:
+            write_json(path, records[name])
             files.append(path)
     write_card(
         folder.card,

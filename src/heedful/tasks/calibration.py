@@ -11,8 +11,8 @@ predictions, evaluations, explanations and exported models all have the same pro
 the layer as it was trained, and the metric that selects them is computed without T.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -88,12 +88,12 @@ class Tuned:
     Args:
         calibration: the temperature of a head; None: it is 1.
         head: the name of the head.
-        thresholds: content of ``thresholds.json``, if any.
+        records: content of further files, by name.
     """
 
     calibration: Calibration | None = None
     head: str = ""
-    thresholds: JsonMapping | None = None
+    records: Mapping[str, JsonMapping] = field(default_factory=dict)
 
     @property
     def temperature(self) -> float:
@@ -117,7 +117,7 @@ def tune_temperature(
     """
     if not task.calibrated_head or getattr(task.recipe.task, "calibration", "off") == "off":
         return NOT_TUNED
-    found = fit_temperature(collect_classes(task, model, task.batches(store, training=False)))
+    found = fit_temperature(collect_outputs(task, model, task.classes_of, store))
     if isinstance(found, str):
         log(f"probabilities are not calibrated: {found}")
         return NOT_TUNED
@@ -125,31 +125,49 @@ def tune_temperature(
     return Tuned(found, task.calibrated_head)
 
 
-class CalibratedTask(Protocol):
-    """What a task gives to `tune_temperature`."""
+class BatchedTask(Protocol):
+    """What a task gives to `collect_outputs`."""
 
     recipe: Any
-    calibrated_head: ClassVar[str]
-
-    def classes_of(self, model: Model, batch: Batch) -> Classes:
-        """Return the logits of the items of a batch, and the right class of each."""
-        ...
 
     def batches(self, store: TokenStore, *, training: bool) -> Batches:
         """Return batches of a data set."""
         ...
 
 
+class CalibratedTask(BatchedTask, Protocol):
+    """What a task gives to `tune_temperature`."""
+
+    calibrated_head: ClassVar[str]
+
+    def classes_of(self, model: Model, batch: Batch) -> Classes:
+        """Return the logits of the items of a batch, and the right class of each."""
+        ...
+
+
 @torch.no_grad()
-def collect_classes(task: CalibratedTask, model: Model, batches: Batches) -> list[Classes]:
-    """Return the logits and the right classes of validation data, on the CPU."""
+def collect_outputs(
+    task: "BatchedTask",
+    model: Model,
+    outputs_of: Callable[[Model, Batch], tuple[Tensor, Tensor]],
+    store: TokenStore,
+) -> list[tuple[Tensor, Tensor]]:
+    """Return outputs and targets of validation data, on the CPU.
+
+    Args:
+        task: the task.
+        model: its model.
+        outputs_of: returns the outputs of a batch (logits, for example), and what they should be.
+        store: the validation data.
+    """
+    batches = task.batches(store, training=False)
     lengths = np.asarray(batches.lengths)
     rows = np.arange(0, len(lengths), -(-len(lengths) // MOST_ROWS) or 1)
-    device, found = next(model.parameters()).device, list[Classes]()
+    device, found = next(model.parameters()).device, list[tuple[Tensor, Tensor]]()
     with evaluating(model):
         for group in in_order(lengths[rows], micro_batch_tokens(task.recipe)):
-            logits, targets = task.classes_of(model, batches(rows[group].tolist(), 0).to(device))
-            found.append((logits.float().cpu(), targets.cpu()))
+            outputs, targets = outputs_of(model, batches(rows[group].tolist(), 0).to(device))
+            found.append((outputs.float().cpu(), targets.cpu()))
     return found
 
 

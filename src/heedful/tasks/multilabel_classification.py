@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.artifacts.run_folder import RunFolder
+from heedful.artifacts.run_folder import THRESHOLDS, RunFolder
 from heedful.data.batch import Batch
 from heedful.data.findings import SEPARATORS, parts_between
 from heedful.data.plan import in_order
@@ -326,7 +326,7 @@ class MultilabelClassification(Classification):
         log(f"thresholds with the best F1 on the validation data: {shown(thresholds)}")
         if missing := [label for label, ys in zip(labels, targets.T, strict=True) if not ys.any()]:
             log(f"no validation row has these labels, whose threshold is {DEFAULT}: {first_labels(missing)}")
-        return replace(tuned, thresholds={"version": 1, "thresholds": thresholds})
+        return replace(tuned, records={THRESHOLDS: {"version": 1, "thresholds": thresholds}})
 
     def _validation_outputs(self, model: Model, store: TokenStore) -> tuple[Tensor, NDArray[np.bool_]]:
         """Return the logit of each label for each row, and whether the row has it: ``[N, C]`` each."""

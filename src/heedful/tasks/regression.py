@@ -19,14 +19,15 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import PositiveFloat
+from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
+from heedful.artifacts.run_folder import RESIDUALS, RunFolder
 from heedful.data.batch import Batch
 from heedful.data.findings import Points
 from heedful.data.report import Tally
@@ -38,10 +39,18 @@ from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
+from heedful.tasks.calibration import NOT_TUNED, Tuned, collect_outputs
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.inputs.labels import LABEL, labelled_rows
 from heedful.tasks.inputs.processor import LARGEST, Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
+from heedful.tasks.intervals import (
+    fewest_rows,
+    half_width,
+    interval_scores,
+    read_residuals,
+    residuals_of,
+)
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, PredictionTargets
@@ -53,9 +62,15 @@ from heedful.typing import JsonMapping
 
 
 class RegressionConfig(WholeTextConfig):
-    """Predict a number for a text; columns are ``text`` and ``label``, and ``pair`` for a second text."""
+    """Predict a number for a text; columns are ``text`` and ``label``, and ``pair`` for a second text.
+
+    Args:
+        coverage: how often the interval of a prediction contains the target (`heedful.tasks.intervals`);
+            null: no intervals.
+    """
 
     kind: Literal["regression"] = "regression"
+    coverage: Annotated[float, Field(gt=0, lt=1)] | None = 0.9
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
@@ -92,9 +107,11 @@ class NumberPrediction(Prediction):
 
     Args:
         value: the number, in the unit of the training targets.
+        interval: its lower and upper end; None: unknown.
     """
 
     value: float = 0.0
+    interval: tuple[float, float] | None = None
 
 
 _DIGITS = re.compile(r"([-+]?)([0-9]+(?:[.,'’_\s][0-9]+)*)")
@@ -185,6 +202,7 @@ class Regression(WholeTextTask):
 
     recipe: RegressionRecipe
     processor: NumberProcessor
+    residuals: Sequence[float] = ()
 
     @property
     def columns(self) -> Columns:
@@ -247,10 +265,51 @@ class Regression(WholeTextTask):
         """Predict a number for each input, a text or a pair of texts."""
         outputs = self.model_outputs(model, inputs, values, options.progress)
         predictions = [self.processor.scale.restored(output.output.item()) for output in outputs]
+        q = self._half_width
         return [
-            NumberPrediction(f"{prediction:.6g}", note=output.note, cut=output.cut, value=prediction)
+            NumberPrediction(
+                f"{prediction:.6g}",
+                note=output.note,
+                cut=output.cut,
+                value=prediction,
+                interval=None if q is None else (prediction - q, prediction + q),
+            )
             for prediction, output in zip(predictions, outputs, strict=True)
         ]
+
+    @property
+    def _half_width(self) -> float | None:
+        coverage = self.recipe.task.coverage
+        return None if coverage is None else half_width(self.residuals, coverage)
+
+    def tune(self, model: Model, data: PreparedData, log: Log) -> Tuned:
+        """Return the errors on the validation rows, from which intervals are computed."""
+        coverage = self.recipe.task.coverage
+        if coverage is None:
+            return NOT_TUNED
+
+        def standardised(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+            assert batch.values is not None
+            return values(model(batch.inputs), model.heads, batch.inputs.layout), batch.values
+
+        predicted, targets = (
+            self.processor.scale.restored(torch.cat(parts).double()).numpy()
+            for parts in zip(*collect_outputs(self, model, standardised, data.valid), strict=True)
+        )
+        residuals = residuals_of(predicted, targets)
+        if (q := half_width(residuals.residuals, coverage)) is None:
+            log(
+                f"no intervals: {len(targets)} validation rows are too few for task.coverage={coverage:g}; "
+                f"{fewest_rows(coverage)} are needed"
+            )
+            return NOT_TUNED
+        log(f"intervals that contain {coverage:.0%} of the targets: ± {q:.4g}")
+        return Tuned(records={RESIDUALS: residuals.model_dump()})
+
+    def load_tuned(self, folder: RunFolder) -> None:
+        """Read the errors on the validation rows."""
+        super().load_tuned(folder)
+        self.residuals = read_residuals(folder.residuals)
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
@@ -279,9 +338,14 @@ class Regression(WholeTextTask):
     def metrics(
         self, model: Model, predicted: PredictedRows[NumberPrediction]
     ) -> tuple[list[Score], list[str]]:
-        """Return Pearson and Spearman correlation, and the mean squared error."""
+        """Return Pearson and Spearman correlation, the mean squared error, and scores of the intervals."""
         numbers = [prediction.value for prediction in predicted.predictions]
-        scores = regression_scores(numbers, [parse_target(row) for row in predicted.rows])
+        targets = [parse_target(row) for row in predicted.rows]
+        scores = regression_scores(numbers, targets)
+        intervals = [prediction.interval for prediction in predicted.predictions if prediction.interval]
+        if intervals and (coverage := self.recipe.task.coverage):
+            n = len(self.residuals)
+            scores += interval_scores(np.array(intervals), targets, coverage=coverage, rows=n)
         unknown = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
         return scores, [*Points.of(row.row[LABEL] for row in predicted.rows).notes(LABEL), *unknown]
 
