@@ -39,7 +39,8 @@ def _aligned(texts: Mapping[str, str]) -> str:
 EPILOG = "\n\n".join(
     [
         "\b\nViews (--view NAME):\n" + _aligned({name: view.description for name, view in VIEWS.items()}),
-        "Views over all inputs read every INPUT and the lines of --inputs.",
+        "Views over all inputs read every INPUT and the lines of --inputs; patching needs two inputs with "
+        "equal numbers of tokens.",
         "\b\nHead classes (--view census), scored relative to uniform attention:\n"
         + _aligned({name: each.meaning for name, each in CLASSES.items()}),
     ]
