@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -29,13 +29,20 @@ GIB = 2**30
 WIDEST = 120
 """Maximum rows or columns of a heat map in the terminal."""
 
+
+def _aligned(texts: Mapping[str, str]) -> str:
+    """Return a line for each name and its text, in two columns."""
+    width = max(map(len, texts)) + 1
+    return "\n".join(f"  {name:<{width}} {text}" for name, text in texts.items())
+
+
 EPILOG = "\n\n".join(
     [
-        "\b\nViews (--view NAME):\n"
-        + "\n".join(f"  {name:<12} {view.description}" for name, view in VIEWS.items()),
-        "Views over all inputs read every INPUT and the lines of --inputs.",
+        "\b\nViews (--view NAME):\n" + _aligned({name: view.description for name, view in VIEWS.items()}),
+        "Views over all inputs read every INPUT and the lines of --inputs; patching needs two inputs with "
+        "equal numbers of tokens.",
         "\b\nHead classes (--view census), scored relative to uniform attention:\n"
-        + "\n".join(f"  {name:<15} {each.meaning}" for name, each in CLASSES.items()),
+        + _aligned({name: each.meaning for name, each in CLASSES.items()}),
     ]
 )
 """Text below the options in the help."""

@@ -294,6 +294,35 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
 }
 """Each run's recipe, training rows, and an input."""
 
+OTHER_INPUTS: dict[str, Any] = {
+    "translation": "the red cat sleeps",
+    "summarisation": "blue cat",
+    "one text": "red cat runs",
+    "additive": "red cat",
+    "rotary, shared keys": "the dog",
+    "masked pairs": ("the [MASK] on", "the dog [MASK]"),
+    "masks by a transformer": pixels(9),
+    "language model": "the dog",
+    "recurrent language model": "the dog",
+    "local and compressed": "the cat sat on",
+    "masked": "the [MASK] on the [MASK] mat",
+    "classification": "the mat sat",
+    "pairs": ("the dog", "a cat lay"),
+    "pairs, to their end": ("the dog", "a cat lay"),
+    "fourier": "the mat",
+    "sets of labels": "the mat sat",
+    "regression": ("the dog", "a log"),
+    "sentence embeddings": ("the dog", "a dog sat"),
+    "tagging": "the log lay",
+    "answers": ("who log ?", "the cat dog"),
+    "images": pixels(9),
+    "images without class token": pixels(9),
+    "masks": pixels(9),
+    "captions": pixels(9),
+    "captions of cells": pixels(9),
+}
+"""For the runs with a stack that reads the input, a second input with as many tokens as the first."""
+
 BLIND = ("recurrent without attention", "recurrent language model", "fourier", "resnet")
 """Those without attention."""
 
@@ -313,6 +342,12 @@ def explained(make_run: Callable[..., Any], tmp_path_factory: pytest.TempPathFac
         return made[name], given
 
     return of
+
+
+@pytest.fixture(scope="session")
+def others() -> Callable[[str], list[Any]]:
+    """The other inputs of a run, by its name: one of `OTHER_INPUTS`, or none."""
+    return lambda name: [OTHER_INPUTS[name]] if name in OTHER_INPUTS else []
 
 
 @pytest.fixture(scope="session", autouse=True)

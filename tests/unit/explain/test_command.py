@@ -198,7 +198,7 @@ def test_an_empty_file_has_no_input(command, lines, content):
         (
             "classification",
             ["the", "cat"],
-            "only the views census and distances support .* got 2 inputs.* in quotes",
+            "only the views patching, census and distances support .* got 2 inputs.* in quotes",
         ),
         ("classification", ["-", "--inputs", "-", "--view", "census"], "INPUT already reads standard input"),
         ("classification", ["a", "--inputs", "none.txt"], "none.txt: no such file"),
@@ -270,7 +270,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("view", [name for name in VIEWS if name not in ("gradients", "mask")])
+@pytest.mark.parametrize("view", [name for name in VIEWS if name not in ("gradients", "mask", "patching")])
 def test_every_view_of_an_image_in_every_form(command, image, tmp_path, published, view):
     shown = command("images", image, "--view", view)
     assert len(shown.splitlines()) > len(command("images", image).splitlines()) + 1
@@ -289,10 +289,28 @@ def test_several_images(command, image, tmp_path):
     assert found["input"] == str(image)
 
 
+@pytest.mark.parametrize("name", ["images", "translation", "tagging", "fourier"])
+def test_two_inputs_are_patched_in_every_form(command, image, others, tmp_path, published, explained, name):
+    given, (other,) = explained(name)[1], others(name)
+    if name == "images":
+        given, other = image, tmp_path / "q.png"
+        Image.fromarray(np.random.default_rng(4).integers(0, 256, (6, 6), dtype=np.uint8)).save(other)
+    shown = command(name, given, other, "--view", "patching")
+    assert "Activation patching of the residual stream: restored share of the log-" in shown
+    assert ("Activation patching of heads of self-attention: " in shown) == (name != "fourier")
+    for suffix in ("html", "svg", "png", "json"):
+        command(name, given, other, "--view", "patching", "--out", tmp_path / f"x.{suffix}")
+    published("explanation", json.loads((tmp_path / "x.json").read_text("utf-8")))
+
+
 def test_the_help_tells_views_and_classes_of_heads():
     shown = CliRunner().invoke(app, ["explain", "--help"]).stdout
     for name, view in VIEWS.items():
         assert f"{name} {view.description}" in " ".join(shown.split())
+    columns = {
+        line.find(view.description[:20]) for name, view in VIEWS.items() for line in shown.splitlines()
+    }
+    assert len(columns - {-1}) == 1
     for name, each in CLASSES.items():
         assert f"{name} {each.meaning}" in " ".join(shown.split())
 
@@ -325,7 +343,8 @@ def test_views_that_are_left_out_are_named(explained):
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0
     left = {name for name in VIEWS if f"view {name} is not available: it needs " in outcome.stderr}
-    assert left == VIEWS.keys() - json.loads(outcome.stdout)["more"].keys()
+    assert "view patching is not available: activation patching needs two inputs, got 1" in outcome.stderr
+    assert left | {"patching"} == VIEWS.keys() - json.loads(outcome.stdout)["more"].keys()
     assert "class-token" in left
 
 

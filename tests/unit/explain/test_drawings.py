@@ -79,9 +79,9 @@ def test_a_picture_is_part_of_the_page():
 @pytest.mark.parametrize(
     "name", ["translation", "classification", "tagging", "images", "captions", "regression"]
 )
-def test_every_view_returns_drawings_that_are_ready_for_json(explained, name):
+def test_every_view_returns_drawings_that_are_ready_for_json(explained, others, name):
     run, given = explained(name)
-    seen = run.explain(given, views=views_of(run))
+    seen = run.explain(given, views=views_of(run), others=others(name))
     for view, values in seen.views.items():
         for drawing in view_module(view).drawings(seen, values):
             assert isinstance(drawing, Drawing)

@@ -37,11 +37,11 @@ def through_json(published, explanation):
 
 
 @pytest.mark.slow
-def test_every_explanation_is_what_the_schema_says(published, explained, every):
+def test_every_explanation_is_what_the_schema_says(published, explained, others, every):
     run, given = explained(every)
     kinds = None if find_sites(run.model) else ()
     views = views_of(run)
-    seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views)
+    seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views, others=others(every))
     plain = through_json(published, seen)
     assert "".join(json_pieces(seen)) == json_text(jsonable(seen))
     assert (plain["version"], plain["run"], plain["task"]) == (2, seen.run, seen.task)

@@ -132,7 +132,7 @@ def test_kinds_layers_and_heads_are_chosen_as_elsewhere(translator):
 
 def test_views_are_of_whole_maps(translator):
     run, given, *_ = translator
-    seen = explain_input(run, given, views=views_of(run))
+    seen = explain_input(run, given, views=views_of(run), others=["red cat runs"])
     assert {head["kind"] for head in seen.views["census"]["heads"]} == {"causal"}
     assert [stack["kind"] for stack in seen.views["heads"]["stacks"]] == ["causal"]
     json.dumps(jsonable(seen), allow_nan=False)

@@ -228,25 +228,25 @@ def test_norms_are_the_lengths_of_the_gradients(explained):
 
 
 @pytest.mark.slow
-def test_nothing_is_left_on_the_model(explained, every):
+def test_nothing_is_left_on_the_model(explained, others, every):
     run, given = explained(every)
-    explain_input(
-        run, given, maps=Selection(kinds=None if find_sites(run.model) else ()), views=views_of(run)
-    )
+    maps = Selection(kinds=None if find_sites(run.model) else ())
+    explain_input(run, given, maps=maps, views=views_of(run), others=others(every))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in run.model.modules())
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
 
 @pytest.mark.slow
-def test_views_are_there_or_say_what_is_instead(explained, every):
+def test_views_are_there_or_say_what_is_instead(explained, others, every):
     run, given = explained(every)
-    kinds = None if find_sites(run.model) else ()
-    for name in VIEWS:
+    maps = Selection(kinds=None if find_sites(run.model) else ())
+    for name, view in VIEWS.items():
         if view_module(name).supports(run):
-            assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).views.keys() == {name}
+            more = others(every) if view.is_over_inputs else []
+            assert explain_input(run, given, maps=maps, views=[name], others=more).views.keys() == {name}
         else:
             with pytest.raises(RequestError, match="use another view"):
-                explain_input(run, given, maps=Selection(kinds=kinds), views=[name])
+                explain_input(run, given, maps=maps, views=[name])
 
 
 def test_every_view_is_a_module_and_has_a_place_in_the_schema():

@@ -89,7 +89,7 @@ def features_of(prepared: ModelInput) -> Features:
     answered = {*targets.positions[targets.n_given :]} if is_answered else set()
     words = tokens_by_word(axis)
     names = {word: axis.surface[word] for word in words}
-    if is_answered and _is_continuation(prepared):
+    if is_continuation(prepared):
         # The answer may complete the last word.
         first = min(answered, default=0)
         for word, tokens in words.items():
@@ -103,10 +103,12 @@ def features_of(prepared: ModelInput) -> Features:
     return Features(name, tuple(names[word] for word in features), tuple(features.values()))
 
 
-def _is_continuation(prepared: ModelInput) -> bool:
+def is_continuation(prepared: ModelInput) -> bool:
     """Whether the answer follows the input in the same text."""
-    rows, positions = prepared.batch.rows, prepared.targets.positions
-    return rows is not None and rows.tolist() != [*positions]
+    rows, targets = prepared.batch.rows, prepared.targets
+    if rows is None or not targets.are_tokens or targets.axis != INPUT:
+        return False
+    return rows.tolist() != [*targets.positions]
 
 
 def tokens_by_word(axis: Axis) -> dict[int, tuple[int, ...]]:

@@ -60,6 +60,11 @@ VIEWS: dict[str, View] = {
     "gradients": View(
         "gradient x input of the answer, for each input token or pixel", "an embedding, or pixels"
     ),
+    "patching": View(
+        "activation patching: what carries the difference of two inputs",
+        "a stack of blocks that reads the input",
+        is_over_inputs=True,
+    ),
     "residual": View("norm of the residual stream of each token, by depth", "a stack of blocks"),
     "rollout": View(
         "attention rollout: shares of input tokens in output tokens",
@@ -162,8 +167,8 @@ def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -
                 f"{view.remedy}use another view (available: {available})"
             )
     if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
-        multi_input_views = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
+        *names_before, last = (name for name, view in VIEWS.items() if view.is_over_inputs)
         raise RequestError(
-            f"only the views {multi_input_views} support several inputs, got {n_inputs} inputs; add one of "
-            "these views, or give one input (put a text with spaces in quotes)"
+            f"only the views {', '.join(names_before)} and {last} support several inputs, got {n_inputs} "
+            "inputs; add one of these views, or give one input (put a text with spaces in quotes)"
         )

@@ -103,7 +103,7 @@ def headline(text: str) -> str:
 
 def two_places(value: float | None) -> str:
     """Format a number with two decimal places; a dash for None."""
-    return "-" if value is None else f"{value:.2f}"
+    return "-" if value is None else f"{value:z.2f}"
 
 
 def head_table(
@@ -125,7 +125,7 @@ def head_table(
             if head not in values:
                 cells.append(None)
                 continue
-            share = None if values[head] is None else min(values[head] / largest, 1.0)
+            share = None if values[head] is None else max(0.0, min(values[head] / largest, 1.0))
             cells.append(Cell(two_places(values[head]), share, tap=layer["tap"], head=head))
         defined = [value for value in layer[key] if value is not None]
         cells.append(two_places(sum(defined) / len(defined) if defined else None))

@@ -145,7 +145,7 @@ def test_what_does_not_attend_says_what_there_is(explained):
 def test_several_inputs_are_for_views_of_several(explained):
     run, given = explained("classification")
     with pytest.raises(
-        RequestError, match="only the views census and distances support several inputs, got 3"
+        RequestError, match="only the views patching, census and distances support several inputs, got 3"
     ):
         explain_input(run, given, views=["lens"], others=[given, given])
 
