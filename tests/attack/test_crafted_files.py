@@ -204,7 +204,14 @@ def test_a_crafted_file_is_read_or_named(trained, state, tmp_path, amount, draw)
 
 
 EXHAUSTED = {"model.safetensors", "optimizer.safetensors", "weights.safetensors", "state.json"}
-EXHAUSTED |= {"images.json", "labels.json", "scale.json", "thresholds.json", "calibration.json", "residuals.json"}
+EXHAUSTED |= {
+    "images.json",
+    "labels.json",
+    "scale.json",
+    "thresholds.json",
+    "calibration.json",
+    "residuals.json",
+}
 
 
 @pytest.mark.full
