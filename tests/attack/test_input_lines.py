@@ -33,7 +33,7 @@ ANSWER = {
         "log_probs",
         "alternatives",
         "source_tokens",
-        "alignment",
+        "attention",
     ),
     *("note", "error", "grid", "follows"),
 }

@@ -410,7 +410,7 @@ OPTIONS = [
         ["n_best must be at most beam (2), got 3"],
     ),
     (["predict", "RUN", "--n-best", "2"], ["--n-best", "--jsonl"]),
-    (["predict", "RUN", "--alignment"], ["--alignment", "--jsonl"]),
+    (["predict", "RUN", "--attention"], ["--attention", "--jsonl"]),
     (["predict", "RUN", "--decoding", "kind=sample", "--decoding", "temperature=-1"],
      ["on the command line: decoding.temperature=-1: expected a number of at least 0"]),
     (["predict", "RUN", "--decoding", "kind=sample", "--beam", "2"], ["beam=2 is not supported by sampling"]),

@@ -76,7 +76,7 @@ class Run(LoadedRun):
         self,
         inputs: Iterable[TaskInput],
         *,
-        alignment: bool = False,
+        attention: bool = False,
         first: int = 0,
         progress: Progress = False,
         **options: Unpack[RunOptions],
@@ -86,7 +86,7 @@ class Run(LoadedRun):
         Args:
             inputs: texts, in any iterable; for a task that reads pairs, a tuple of both for each; for
                 images, paths, arrays (`heedful.data.images.LazyImage`) or Pillow images.
-            alignment: whether to return the attention over the source.
+            attention: whether to return the attention over the source of every layer and head.
             first: number of the first input, if others were predicted before; each number has its own
                 samples.
             progress: whether to show progress; or a function, called with the number of inputs just
@@ -109,7 +109,7 @@ class Run(LoadedRun):
         """
         checked, first = inputs_of(self.task.columns, inputs), whole_number("first", first, least=0)
         with counting(progress, "inputs", len(checked)) as count:
-            predictor = self.predictor(alignment=alignment, progress=count, **options)
+            predictor = self.predictor(attention=attention, progress=count, **options)
             return predictor.predict(checked, first=first)
 
     def stream(self, input: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:

@@ -34,8 +34,8 @@ class DecodingOptions(DecodingChanges):
     n_best: Annotated[
         int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --jsonl).")
     ] = None
-    alignment: Annotated[
-        bool, typer.Option("--alignment", help="Add attention over the source (requires --jsonl).")
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Add attention over the source (requires --jsonl).")
     ] = False
     max_new_tokens: Annotated[
         int | None,
@@ -93,7 +93,7 @@ class DecodingOptions(DecodingChanges):
             n_best=self.n_best,
             decoding=decoding,
             precision=precision,
-            alignment=self.alignment,
+            attention=self.attention,
             max_new_tokens=self.max_new_tokens,
             stop=[from_command_line(text) for text in self.stop or ()] or None,
             prefix=None if self.prefix is None else text_of(self.prefix),
@@ -128,8 +128,8 @@ Out = Annotated[
 
 def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Path | None) -> None:
     """Raise `RequestError` for options that the formats of inputs and outputs do not support."""
-    if (task.alignment or task.n_best) and (out or not inputs.structured):
-        raise RequestError("--n-best and --alignment require --jsonl, without --out")
+    if (task.attention or task.n_best) and (out or not inputs.structured):
+        raise RequestError("--n-best and --attention require --jsonl, without --out")
     if (plain.stream or plain.whole) and inputs.structured:
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
     if plain.whole and has_suffix(inputs.only_file or "", ".parquet"):

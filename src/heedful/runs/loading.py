@@ -119,7 +119,7 @@ class LoadedRun:
         n_best: int | None = None,
         decoding: DecodingConfig | JsonMapping | None = None,
         precision: str = "auto",
-        alignment: bool = False,
+        attention: bool = False,
         progress: Progress = lambda n: None,
         **options: Unpack[TaskOptions],
     ) -> Predictor:
@@ -137,7 +137,7 @@ class LoadedRun:
         given = {name: value for name, value in options.items() if value is not None}
         refuse_options(given, supported, self.task)
         predict_options = PredictOptions(
-            task_n_best, decoding=settings, alignment=alignment, progress=progress, **checked_options(given)
+            task_n_best, decoding=settings, attention=attention, progress=progress, **checked_options(given)
         )
         return self.task.predictor(self.inference(precision), predict_options)
 

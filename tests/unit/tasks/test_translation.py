@@ -1,4 +1,4 @@
-"""Texts in, predictions out: order, emptiness, independence of the batch, scores, alignments."""
+"""Texts in, predictions out: order, emptiness, independence of the batch, scores, attention."""
 
 import pytest
 import torch
@@ -83,9 +83,9 @@ def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
-def test_alignments_are_weights_over_the_source(kind):
-    prediction = translator(kind, options=PredictOptions(alignment=True)).predict(["two three four"])[0]
-    weights = torch.tensor(prediction.alignment)
+def test_attention_is_weights_over_the_source(kind):
+    prediction = translator(kind, options=PredictOptions(attention=True)).predict(["two three four"])[0]
+    weights = torch.tensor(prediction.attention)
     n_layers, n_heads = (2, 3) if kind == "transformer" else (1, 1)
     assert prediction.source_tokens is not None
     shape = (n_layers, n_heads, len(prediction.tokens) + 1, len(prediction.source_tokens))
@@ -94,8 +94,8 @@ def test_alignments_are_weights_over_the_source(kind):
     torch.testing.assert_close(weights.sum(-1), torch.ones(shape[:-1]))
 
 
-def test_asking_for_alignments_changes_no_translation():
-    decoding, options = BeamConfig(beam=3, max_length=SHORT), PredictOptions(alignment=True)
+def test_asking_for_attention_changes_no_translation():
+    decoding, options = BeamConfig(beam=3, max_length=SHORT), PredictOptions(attention=True)
     plain = translator(decoding=decoding).predict(TEXTS)
     shown = translator(decoding=decoding, options=options).predict(TEXTS)
     assert [p.tokens for p in plain] == [p.tokens for p in shown]

@@ -158,9 +158,9 @@ def attention_between_ids(
 def _cross_attention(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
-    for result in score_targets(model, batch, alignment=True):
-        assert result.alignment is not None
-        yield result.alignment.double().cpu().numpy()
+    for result in score_targets(model, batch, attention=True):
+        assert result.attention is not None
+        yield result.attention.double().cpu().numpy()
 
 
 @torch.no_grad()

@@ -134,7 +134,7 @@ def tiny(words, config=TRANSFORMER):
 @pytest.mark.parametrize(("config", "shape"), [(TRANSFORMER, (2, 3)), (RECURRENT, (1, 1))])
 def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, words):
     tokenizers, model = Tokenizers(words, words), tiny(words, config)
-    decoding, options = GreedyConfig(max_length=MaxLength(ratio=0, extra=5)), PredictOptions(alignment=True)
+    decoding, options = GreedyConfig(max_length=MaxLength(ratio=0, extra=5)), PredictOptions(attention=True)
     translator = Translator(model, tokenizers, decoding, options=options)
     sources = ["the cat sees a dog", "a dog", "the cat and the doghouse"]
     predictions = translator.predict(sources)
@@ -143,7 +143,7 @@ def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, w
         model, tokenizers, [text.split() for text in sources], [p.text.split() for p in predictions]
     )
     for prediction, other in zip(predictions, forced, strict=True):
-        written = np.asarray(prediction.alignment)
+        written = np.asarray(prediction.attention)
         assert written.shape[:2] == shape
         # Each token is a word.
         np.testing.assert_allclose(written, other.weights, atol=1e-5)
