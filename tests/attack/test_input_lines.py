@@ -34,6 +34,7 @@ ANSWER = {
         "alternatives",
         "source_tokens",
         "attention",
+        "alignment",
     ),
     *("note", "error", "grid", "follows"),
 }

@@ -14,6 +14,7 @@ VERBS = {
     },
     "predict": {
         "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--attention", "--device",
+        "--alignment", "--alignment-head", "--alignment-step",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k",
     },

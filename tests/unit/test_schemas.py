@@ -305,7 +305,8 @@ def test_predictions_hold():
     )
     captioned = Prediction("z", attention=[[[[0.1] * 6]]], grid=(2, 3))
     unread = Prediction("", error="x.png: no such file")
-    for prediction in (first, second, captioned, unread, Prediction("")):
+    aligned = Prediction("z y", alignment=[(0, 1), (2, 0)])
+    for prediction in (first, second, captioned, unread, aligned, Prediction("", alignment=[])):
         check("prediction", {"version": 1, "source": "q r", "id": 7, **prediction.to_dict()})
 
 

@@ -125,6 +125,8 @@ class LoadedRun:
     ) -> Predictor:
         """Return a predictor for many calls; the arguments are those of `heedful.Run.predict`.
 
+        Word alignments are added by `heedful.Run.aligning`.
+
         Raises:
             RequestError: the task does not support an option.
         """

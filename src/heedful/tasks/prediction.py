@@ -83,6 +83,8 @@ class Prediction:
         follows: how probable it is that the second text of a pair follows the first, of a masked language
             model that learned it.
         finished: of a generated text, whether the model ended it; False: it was cut at its maximum length.
+        alignment: pairs of a source word and an output word, from 0, if word alignments were requested
+            (`heedful.explain.alignment.predictions`); alternatives have none.
         ids: the numbers of ``tokens`` in the vocabulary; equal pieces may have several. Not part of JSON.
         cut: how many tokens of the input were truncated. JSON has it in the note.
         distribution: of a classifier, all labels and the log-probability of each, ``[C]``. Not part of JSON.
@@ -100,6 +102,7 @@ class Prediction:
     grid: tuple[int, int] | None = None
     follows: float | None = None
     finished: bool | None = None
+    alignment: list[tuple[int, int]] | None = None
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     cut: int = 0
     distribution: "tuple[Sequence[str], NDArray[np.float32]] | None" = field(

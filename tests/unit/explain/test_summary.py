@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from heedful.data.links import pharaoh
 from heedful.errors import RequestError
-from heedful.explain.alignment.word_alignment import links, merge_subwords, pharaoh
+from heedful.explain.alignment.word_alignment import links, merge_subwords
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.capture import explain_input
 from heedful.explain.explanation import Explanation

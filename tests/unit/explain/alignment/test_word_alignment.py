@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.data.links import pharaoh
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
 from heedful.explain.alignment.error_rates import attention_between_words
@@ -15,7 +16,6 @@ from heedful.explain.alignment.word_alignment import (
     WordAttention,
     links,
     merge_subwords,
-    pharaoh,
     rows_at_step,
 )
 from heedful.models.recurrent import RecurrentConfig
