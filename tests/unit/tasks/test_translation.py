@@ -9,6 +9,7 @@ from heedful.models.recurrent import PRESETS as RECURRENT
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.generation.generator import score_targets
+from heedful.tasks.generation.sequence_formats import EncoderDecoderFormat
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.prediction import PredictOptions
@@ -92,6 +93,19 @@ def test_attention_is_weights_over_the_source(kind):
     assert weights.shape == shape
     assert len(prediction.source_tokens) == 4
     torch.testing.assert_close(weights.sum(-1), torch.ones(shape[:-1]))
+
+
+def test_attention_of_an_output_that_is_cut_at_the_last_position():
+    """The last token was generated without being read, so it has the last row."""
+    options, longest = PredictOptions(attention=True), EncoderDecoderFormat(longest=3)
+    endless = GreedyConfig(max_length=MaxLength(ratio=0, extra=30))
+    it = translator(decoding=endless, sequence_format=longest, options=options)
+    it.model.register_forward_pre_hook(
+        lambda model, inputs: None if max(inputs[0].layout.lengths) <= 3 else pytest.fail("too long")
+    )
+    prediction = it.predict(["two three four"])[0]
+    assert (len(prediction.tokens), prediction.finished) == (3, False)
+    assert {len(head) for layer in prediction.attention for head in layer} == {3}
 
 
 def test_asking_for_attention_changes_no_translation():

@@ -121,13 +121,16 @@ class TextGenerator(Streaming):
         """Return the best hypothesis as a prediction, with other texts as its alternatives.
 
         The attention ``[layer][head][target][source]``, if requested, comes from one forward pass over the
-        source and the finished hypothesis.
+        source and the finished hypothesis. If that was cut at the last position of the model, its last token
+        was generated, but cannot be read; there is then no row for an end token.
         """
         best, *alternatives = self.detokenizer.predictions(hypotheses, n_answers(self.decoding))
         best = replace(best, alternatives=alternatives)
         if not self.options.attention:
             return best
-        batch = self.sequence_format.collate([source], [hypotheses[0].ids]).to(self.device)
+        limit = self.sequence_format.max_target_length(len(source))
+        read = hypotheses[0].ids[: None if limit is None else max(0, limit - 1)]
+        batch = self.sequence_format.collate([source], [read]).to(self.device)
         with evaluating(self.model):
             weights = score_targets(self.model, batch, attention=True)[0].attention
         return replace(best, attention=None if weights is None else weights.float().tolist())
