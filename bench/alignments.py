@@ -27,7 +27,7 @@ from harness.machine import describe
 from harness.report import grid, write
 from harness.turns import log
 from heedful.data.lines import find, lines
-from heedful.explain.alignment.word_alignment import pharaoh
+from heedful.data.links import pharaoh
 from heedful.tasks.metrics.alignment import Link, alignment_error_rate, read_gold
 from heedful.text.configuration import PreprocessingConfig
 

@@ -33,6 +33,7 @@ ANSWER = {
         "log_probs",
         "alternatives",
         "source_tokens",
+        "attention",
         "alignment",
     ),
     *("note", "error", "grid", "follows"),

@@ -1,7 +1,8 @@
-"""``heedful evaluate --alignments``: a run whose own links are the gold, and requests that cannot be met."""
+"""``--alignments`` and ``predict --alignment``: a run whose own links are the gold, and wrong requests."""
 
 import gzip
 import json
+import re
 import shutil
 
 import pytest
@@ -93,6 +94,24 @@ def test_links_can_be_made_from_the_other_side(heedful, run, files, gold):
         found[by] = [set(line.split()) for line in (files / by).read_text().splitlines()]
     for target, source, both in zip(*found.values(), strict=True):
         assert both == target & source
+
+
+# Predictions
+
+
+def test_the_head_is_logged_with_how_it_is_known(heedful, run, files):
+    by_occlusion = heedful("predict", run, "src", "--alignment", cwd=files)
+    assert by_occlusion.status == 0, by_occlusion.err
+    assert re.search(
+        r"heedful: alignment by layer 1, (head [12]|mean of heads)(, at the input step)? "
+        r"\(agrees best with occlusion on \d+ validation rows: \d+%\)",
+        by_occlusion.err,
+    )
+    (files / "gold").write_text("0-0\n" * 17)
+    evaluated = heedful("evaluate", run, "--data", "src", "tgt", "--alignments", "gold", cwd=files)
+    assert evaluated.status == 0, evaluated.err
+    known = heedful("predict", run, "src", "--alignment", cwd=files)
+    assert "(lowest error rate on 17 pairs with gold links)" in known.err
 
 
 DATA = ["--data", "src", "tgt"]

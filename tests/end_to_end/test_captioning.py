@@ -106,13 +106,13 @@ def test_an_image_that_cannot_be_read_has_an_empty_line_and_is_named(heedful, fo
 
 def test_json_lines_with_answers_and_weights_over_the_patches(heedful, folder):
     lines = '{"image": "images/0.png", "id": 7}\n{"image": "gone.png", "id": 8}\n'
-    done = heedful("predict", "run", "--jsonl", "--n-best", "2", "--alignment", cwd=folder, stdin=lines)
+    done = heedful("predict", "run", "--jsonl", "--n-best", "2", "--attention", cwd=folder, stdin=lines)
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
     assert (first["id"], first["image"], first["text"]) == (7, "images/0.png", "all is red")
     assert len(first["alternatives"]) == 1
     assert first["grid"] == [2, 2]
-    weights = np.array(first["alignment"])
+    weights = np.array(first["attention"])
     assert weights.shape == (1, 3, len(first["tokens"]) + 1, 4)
     assert second["error"] == "gone.png: no such file"
     for record in (first, second):
@@ -121,7 +121,7 @@ def test_json_lines_with_answers_and_weights_over_the_patches(heedful, folder):
 
 def test_json_lines_without_a_path_have_an_error(heedful, folder):
     lines = '{"image": null}\n{"image": "images/0.png"}\n'
-    done = heedful("predict", "run", "--jsonl", "--alignment", cwd=folder, stdin=lines)
+    done = heedful("predict", "run", "--jsonl", "--attention", cwd=folder, stdin=lines)
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
     check("prediction", first)

@@ -13,7 +13,8 @@ VERBS = {
         "--resume", "--device", "--print", "--tensorboard", "--json",
     },
     "predict": {
-        "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
+        "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--attention", "--device",
+        "--alignment", "--alignment-head", "--alignment-step",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k",
     },

@@ -138,7 +138,7 @@ def test_every_input_has_one_output_in_order(heedful, run, tmp_path, request):
 
 def test_text_that_spells_a_special_token_is_text(transformer):
     run = package.load(transformer)
-    tokens = run.predict(["</s>"], alignment=True)[0].source_tokens
+    tokens = run.predict(["</s>"], attention=True)[0].source_tokens
     assert tokens[-1] == "</s>"
     assert "</s>" not in tokens[:-1]
     assert len(tokens) > 4
@@ -217,8 +217,8 @@ def test_samples_are_drawn_for_each_place_by_itself(transformer):
 def test_the_command_gives_what_python_gives(heedful, transformer, tmp_path):
     texts = (transformer.parent / "test.src").read_text("utf-8").splitlines()
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"source": x}) + "\n" for x in texts))
-    done = heedful("predict", transformer, "in.jsonl", "--n-best", "2", "--alignment", cwd=tmp_path)
-    expected = package.load(transformer, device="cpu").predict(texts, n_best=2, alignment=True)
+    done = heedful("predict", transformer, "in.jsonl", "--n-best", "2", "--attention", cwd=tmp_path)
+    expected = package.load(transformer, device="cpu").predict(texts, n_best=2, attention=True)
     for line, text, prediction in zip(lines(done), texts, expected, strict=True):
         found = json.loads(line)
         check("prediction", found)
@@ -229,7 +229,7 @@ def test_the_command_gives_what_python_gives(heedful, transformer, tmp_path):
         assert found["score"] == pytest.approx(prediction.score, abs=1e-5)
         assert len(found["alternatives"]) == 1
         rows = len(found["log_probs"])
-        (layer,) = found["alignment"]
+        (layer,) = found["attention"]
         assert len(layer) == 2
         for head in layer:
             assert [len(row) for row in head] == [len(found["source_tokens"])] * len(head)
@@ -267,7 +267,7 @@ def test_empty_inputs_in_json_have_whole_answers(heedful, transformer, tmp_path)
         "--jsonl",
         "--n-best",
         "2",
-        "--alignment",
+        "--attention",
         cwd=tmp_path,
         stdin='{"source": ""}\n',
     )

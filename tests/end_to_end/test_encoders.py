@@ -160,7 +160,7 @@ def test_runs_are_described(heedful, folder, run):
         (["predict", "tuned", "--decoding", "kind=sample"], "generates no text"),
         (["predict", "tuned", "--stream"], "does not support streaming"),
         (["predict", "tuned", "--gap", "x"], "not supported for task"),
-        (["predict", "tuned", "--jsonl", "--alignment"], "alignments are not available"),
+        (["predict", "tuned", "--jsonl", "--attention"], "attention over a source is not available"),
         (["predict", "pairs"], "expected 2 texts separated by tabs (text, pair)"),
         (["evaluate", "tuned", "--stride", "3"], "has no windows"),
         (["evaluate", "tuned", "--table", "missing.tsv"], "missing.tsv"),

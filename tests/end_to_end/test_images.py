@@ -195,7 +195,7 @@ def test_runs_and_recipes_are_described(heedful, folder):
         (["train", "recipe.yaml", "data.train.path=petz", "--out", "x"], "data.train: "),
         (["train", "recipe.yaml", "data.train.skip=99", "--out", "x"], "skip: 99 leaves no rows"),
         (["predict", "run", "--beam", "3"], "generates no text"),
-        (["predict", "run", "--jsonl", "--alignment"], "alignments are not available"),
+        (["predict", "run", "--jsonl", "--attention"], "attention over a source is not available"),
         (["evaluate", "run", "--folder", "none"], "none"),
         (
             ["evaluate", "run", "--folder", "test", "--text", "x"],

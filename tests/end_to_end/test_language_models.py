@@ -178,7 +178,7 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--alignment", "--jsonl"], "a language model has no source, so there is no alignment"),
+        (["--attention", "--jsonl"], "a language model has no source, so there is no attention over one"),
         (["--beam", "3"], "not supported by sampling"),
         (["--decoding", "max_length.cap=9"], "decoding.max_length is not supported here"),
         (["--stream", "--decoding", "kind=beam"], "a beam search has no final token before its end"),

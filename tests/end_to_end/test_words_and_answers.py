@@ -146,7 +146,7 @@ def test_scores_and_descriptions_are_what_the_schemas_say(heedful, folder, run):
         (["predict", "tagging", "--jsonl"], "field 'words.1' must be text, got null"),
         (["predict", "question-answering"], "expected 2 texts separated by tabs (question, passage)"),
         (
-            ["predict", "question-answering", "--jsonl", "--alignment"],
+            ["predict", "question-answering", "--jsonl", "--attention"],
             "no field 'question'; there are text, words",
         ),
         (["evaluate", "tagging", "--stride", "3"], "has no windows"),

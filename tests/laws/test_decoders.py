@@ -82,7 +82,7 @@ def test_a_score_is_recomputable_from_a_forced_pass(name, decoder):
         return
     found = pairs(SOURCES, run(model, config, SOURCES))
     batch = batch_for(model, [s for s, _ in found], [h.ids for _, h in found])
-    results = score_targets(model, batch, alignment=beta > 0)
+    results = score_targets(model, batch, attention=beta > 0)
     for (_, hypothesis), result in zip(found, results, strict=True):
         n = len(hypothesis.ids) + hypothesis.finished
         assert len(hypothesis.log_probs) == n
@@ -91,7 +91,7 @@ def test_a_score_is_recomputable_from_a_forced_pass(name, decoder):
         agree(list(hypothesis.log_probs), log_probs)
         coverage = 0.0
         if beta:
-            attended = result.alignment[-1, :, :n].mean(0).sum(0)
+            attended = result.attention[-1, :, :n].mean(0).sum(0)
             coverage = beta * attended.clamp(max=1).log().sum().item()
             agree([hypothesis.coverage_penalty], [coverage])
         agree([hypothesis.score], [score_of(config, log_probs, coverage)])

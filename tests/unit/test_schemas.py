@@ -303,9 +303,10 @@ def test_predictions_hold():
     first = Prediction(
         "x", -1.0, ["x"], [-0.5, -0.5], [second], ["q", "r"], [[[[0.3, 0.7], [1.0, 0.0]]]], "cut"
     )
-    captioned = Prediction("z", alignment=[[[[0.1] * 6]]], grid=(2, 3))
+    captioned = Prediction("z", attention=[[[[0.1] * 6]]], grid=(2, 3))
     unread = Prediction("", error="x.png: no such file")
-    for prediction in (first, second, captioned, unread, Prediction("")):
+    aligned = Prediction("z y", alignment=[(0, 1), (2, 0)])
+    for prediction in (first, second, captioned, unread, aligned, Prediction("", alignment=[])):
         check("prediction", {"version": 1, "source": "q r", "id": 7, **prediction.to_dict()})
 
 

@@ -1,6 +1,5 @@
 """A run as Python sees it: predict, stream, score, embed, evaluate, explain, export."""
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,11 +37,12 @@ from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.generation.streaming import Pieces
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.model_input import AnswerOptions
-from heedful.tasks.prediction import BATCH_TOKENS, Prediction, TaskInput
+from heedful.tasks.prediction import BATCH_TOKENS, Prediction, Predictor, TaskInput
 from heedful.typing import JsonMapping
 
 if TYPE_CHECKING:
     from heedful.data.lines import Source
+    from heedful.explain.alignment.predictions import AligningPredictor, Head
     from heedful.explain.attribution.faithfulness import FaithfulnessEvaluation
     from heedful.explain.explanation import Explanation
 
@@ -77,6 +77,8 @@ class Run(LoadedRun):
         inputs: Iterable[TaskInput],
         *,
         alignment: bool = False,
+        alignment_head: "Head | None" = None,
+        attention: bool = False,
         first: int = 0,
         progress: Progress = False,
         **options: Unpack[RunOptions],
@@ -86,7 +88,11 @@ class Run(LoadedRun):
         Args:
             inputs: texts, in any iterable; for a task that reads pairs, a tuple of both for each; for
                 images, paths, arrays (`heedful.data.images.LazyImage`) or Pillow images.
-            alignment: whether to return the attention over the source.
+            alignment: whether to return the word alignment of each output, for tasks that generate a text for
+                a text (`heedful.explain.alignment.predictions`).
+            alignment_head: the head that aligns: ``(layer, head)``, counted from 0; None: the best known one,
+                or the one that agrees best with occlusion, selected once per process.
+            attention: whether to return the attention over the source of every layer and head.
             first: number of the first input, if others were predicted before; each number has its own
                 samples.
             progress: whether to show progress; or a function, called with the number of inputs just
@@ -107,10 +113,28 @@ class Run(LoadedRun):
             RequestError: the task does not support an option, or an input has the wrong type; then nothing is
                 predicted. For an image that cannot be read, the prediction has an ``error`` instead.
         """
+        if alignment_head is not None and not alignment:
+            raise RequestError("alignment_head: requires alignment=True")
         checked, first = inputs_of(self.task.columns, inputs), whole_number("first", first, least=0)
         with counting(progress, "inputs", len(checked)) as count:
-            predictor = self.predictor(alignment=alignment, progress=count, **options)
+            predictor = self.predictor(attention=attention, progress=count, **options)
+            if alignment:
+                predictor = self.aligning(predictor, alignment_head)
             return predictor.predict(checked, first=first)
+
+    def aligning(self, predictor: Predictor, head: "Head | None" = None) -> "AligningPredictor":
+        """Return a predictor that adds word alignments; its ``head`` is the one that aligns, and why.
+
+        Args:
+            predictor: of this run (`predictor`).
+            head: as ``alignment_head`` of `predict`.
+
+        Raises:
+            RequestError: the task generates no text for a text, or there is no head that aligns.
+        """
+        from heedful.explain.alignment.predictions import aligning
+
+        return aligning(self, predictor, head)
 
     def stream(self, input: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
         """Yield the answer to one input piece by piece, as soon as each is generated.
@@ -409,7 +433,9 @@ class Run(LoadedRun):
 
     def export(self, to: str, out: Path | str | None = None, *, log: Log = lambda line: None) -> Path:
         """Export the run to a folder that ``transformers`` loads; see `heedful.export`."""
-        return export(self, to, out, log=log)
+        from heedful.interop.conversion import export_run
+
+        return export_run(self.folder.path, to, None if out is None else folder_of(out, "out"), log)
 
     def __repr__(self) -> str:
         n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
@@ -433,41 +459,6 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         raise RequestError(f"{path.folder.path} is loaded already; use the run itself")
     loaded = load_run(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
     return Run(loaded.folder, loaded.task, loaded.model)
-
-
-def import_model(source: Path | str, out: Path | str, *, log: Log = lambda line: None) -> Run:
-    """Convert a GPT-2, BERT, ViT or Marian model saved by ``transformers`` to a run, and load it.
-
-    Args:
-        source: a folder with ``config.json``, ``model.safetensors`` and the files of the tokenizer.
-        out: the run's folder, which must be new or empty.
-        log: called with lines about what is converted.
-
-    Raises:
-        RequestError: something cannot be converted; the message has its key or file.
-    """
-    from heedful.interop.conversion import import_run
-
-    return load(import_run(Path(os.path.expanduser(source)), folder_of(out, "out"), log).path)
-
-
-def export(
-    run: LoadedRun | Path | str, to: str, out: Path | str | None = None, *, log: Log = lambda line: None
-) -> Path:
-    """Export a run to a folder that ``transformers`` loads; return the folder.
-
-    Args:
-        run: a run, or its folder.
-        to: ``gpt2``, ``marian``, ``bert`` or ``vit``.
-        out: the folder; by default next to the run, for example ``runs/lm-gpt2``.
-        log: called with lines about what is converted.
-
-    Raises:
-        RequestError: the run cannot be converted; the message has the key of the recipe.
-    """
-    from heedful.interop.conversion import export_run
-
-    return export_run(run_folder(run), to, None if out is None else folder_of(out, "out"), log)
 
 
 def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:

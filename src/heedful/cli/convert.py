@@ -14,7 +14,7 @@ def import_(
     run: Path = typer.Argument(..., metavar="RUN", help="Run folder to create."),
 ) -> None:
     """Convert a GPT-2, BERT, ViT or Marian model saved by transformers to a run."""
-    from heedful.api.run import import_model
+    from heedful.api.conversion import import_model
 
     import_model(source, run, log=log)
     log(f"predict:     heedful predict {run}")
@@ -33,6 +33,6 @@ def export(
     out: Path = typer.Option(None, help="Output folder. [default: RUN-FORMAT]"),
 ) -> None:
     """Export weights, configuration and tokenizer of a run to a folder that transformers can load."""
-    from heedful.api import run as api
+    from heedful.api import conversion
 
-    result(str(api.export(run, to, out, log=log)))
+    result(str(conversion.export(run, to, out, log=log)))

@@ -1,10 +1,11 @@
 """The command ``heedful predict``."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +17,7 @@ from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
 from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
 from heedful.cli.output import check_not_input, check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter
+from heedful.data.links import pharaoh
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.files import has_suffix
 from heedful.tasks.prediction import Prediction, Predictor
@@ -35,7 +37,27 @@ class DecodingOptions(DecodingChanges):
         int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --jsonl).")
     ] = None
     alignment: Annotated[
-        bool, typer.Option("--alignment", help="Add attention over the source (requires --jsonl).")
+        bool,
+        typer.Option(
+            "--alignment",
+            help="Add the word alignment with the source: 0-0 1-2 after a tab; with --jsonl, pairs.",
+        ),
+    ] = False
+    alignment_head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER.HEAD",
+            help="Head that aligns, from 1 (3.1), or LAYER for the mean of its heads. [default: the best]",
+        ),
+    ] = None
+    alignment_step: Annotated[
+        Literal["output", "input"],  # heedful.objectives.guided.DecoderStep
+        typer.Option(
+            help="Use the weights of --alignment-head when it predicts the word (output) or reads it (input)."
+        ),
+    ] = "output"
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Add attention over the source (requires --jsonl).")
     ] = False
     max_new_tokens: Annotated[
         int | None,
@@ -93,15 +115,28 @@ class DecodingOptions(DecodingChanges):
             n_best=self.n_best,
             decoding=decoding,
             precision=precision,
-            alignment=self.alignment,
+            attention=self.attention,
             max_new_tokens=self.max_new_tokens,
             stop=[from_command_line(text) for text in self.stop or ()] or None,
             prefix=None if self.prefix is None else text_of(self.prefix),
             gap=None if self.gap is None else from_command_line(self.gap),
         )
+        if self.alignment:
+            predictor = self._aligning(run, predictor)
         if decoding is not None:
             log(f"heedful: decoding in {run.inference(precision).description}")
         return predictor
+
+    def _aligning(self, run: "Run", predictor: Predictor) -> Predictor:
+        """Return the predictor with word alignments, and log which head aligns."""
+        from heedful.explain.alignment.word_alignment import HeadChoice
+
+        given = self.alignment_head
+        choice = given and HeadChoice.parse(given, "--alignment-head", self.alignment_step)
+        aligning = run.aligning(predictor, choice or None)
+        if choice is None:
+            log(f"heedful: alignment by {aligning.head.choice} ({aligning.head.reason})")
+        return aligning
 
 
 @dataclass(frozen=True)
@@ -128,8 +163,14 @@ Out = Annotated[
 
 def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Path | None) -> None:
     """Raise `RequestError` for options that the formats of inputs and outputs do not support."""
-    if (task.alignment or task.n_best) and (out or not inputs.structured):
-        raise RequestError("--n-best and --alignment require --jsonl, without --out")
+    if (task.attention or task.n_best) and (out or not inputs.structured):
+        raise RequestError("--n-best and --attention require --jsonl, without --out")
+    if task.alignment_head is not None and not task.alignment:
+        raise RequestError("--alignment-head requires --alignment")
+    if task.alignment_step != "output" and task.alignment_head is None:
+        raise RequestError("--alignment-step requires --alignment-head")
+    if plain.stream and task.alignment:
+        raise RequestError("--stream is not supported with --alignment; remove one of them")
     if (plain.stream or plain.whole) and inputs.structured:
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
     if plain.whole and has_suffix(inputs.only_file or "", ".parquet"):
@@ -181,7 +222,7 @@ def predict(
             elif inputs.structured:
                 json_result(answer_record(record, prediction, columns))
             else:
-                result("" if plain.stream else one_line(prediction.text))
+                result("" if plain.stream else _line(prediction, task.alignment))
             notes.add(prediction, record.row.get(first_key))
         notes.summarize()
         if table is not None:
@@ -191,6 +232,20 @@ def predict(
             log(f"{masks.path}: {len(masks):,} masks")
         if notes.failed:
             raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
+
+
+def _line(prediction: Prediction, alignment: bool) -> str:
+    """Return the line of an answer in plain text; with alignment, its pairs follow after a tab.
+
+    White space in the answer is then written as spaces, so that the line has two fields, and words are those
+    of the answer.
+    """
+    if not alignment:
+        return one_line(prediction.text)
+    return f"{_WHITE_SPACE.sub(' ', prediction.text)}\t{pharaoh(prediction.alignment or ())}"
+
+
+_WHITE_SPACE = re.compile(r"\s")
 
 
 def _mask_folder(out: Path, run: "Run", inputs: Inputs) -> MaskFolder:

@@ -9,6 +9,7 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
 
 from heedful.cli.output import check_out
+from heedful.data.links import ALIGNMENT, pharaoh
 from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
 from heedful.tables import Dialect
@@ -67,6 +68,8 @@ class TableWriter(ExitStack):
         with suppress(RequestError):  # a task without labels
             probabilities = prediction.label_probabilities()
         predicted: JsonObject = {PREDICTION: prediction.text}
+        if (pairs := prediction.alignment) is not None:
+            predicted[ALIGNMENT] = pairs if self.is_jsonl else pharaoh(pairs)
         predicted |= {f"p({label})": probability for label, probability in probabilities.items()}
         self._own_names |= dict.fromkeys(own)
         self._predicted_names |= dict.fromkeys(predicted)

@@ -1,6 +1,7 @@
 """Word alignments of sentence pairs as text (Pharaoh format)."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from heedful.errors import DataError
@@ -72,3 +73,8 @@ def check_links(
                 f"{location}: link {source + first}-{target + first} is outside its sentence pair, which has "
                 f"{n_source} source and {n_target} target words, counted from {first}{hint}"
             )
+
+
+def pharaoh(word_links: Iterable[Link]) -> str:
+    """Return links in Pharaoh format, ``0-0 1-2``, sorted."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(word_links))

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heedful.data.links import pharaoh
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import (
     INPUT_STEP_SUFFIX,
     links,
     merge_subwords,
-    pharaoh,
     rows_at_step,
 )
 from heedful.explain.attention_map import AttentionMap, BestHead

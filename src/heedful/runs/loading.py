@@ -119,11 +119,13 @@ class LoadedRun:
         n_best: int | None = None,
         decoding: DecodingConfig | JsonMapping | None = None,
         precision: str = "auto",
-        alignment: bool = False,
+        attention: bool = False,
         progress: Progress = lambda n: None,
         **options: Unpack[TaskOptions],
     ) -> Predictor:
         """Return a predictor for many calls; the arguments are those of `heedful.Run.predict`.
+
+        Word alignments are added by `heedful.Run.aligning`.
 
         Raises:
             RequestError: the task does not support an option.
@@ -137,7 +139,7 @@ class LoadedRun:
         given = {name: value for name, value in options.items() if value is not None}
         refuse_options(given, supported, self.task)
         predict_options = PredictOptions(
-            task_n_best, decoding=settings, alignment=alignment, progress=progress, **checked_options(given)
+            task_n_best, decoding=settings, attention=attention, progress=progress, **checked_options(given)
         )
         return self.task.predictor(self.inference(precision), predict_options)
 

@@ -44,7 +44,7 @@ class PredictOptions:
         prefix: text before every prompt of a language model; None: no text.
         gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
         decoding: of tasks that generate text; None: as the recipe says.
-        alignment: whether to return the attention over the source too, of models that have a source.
+        attention: whether to return the attention over the source too, of models that have a source.
         progress: called with the number of inputs just done.
     """
 
@@ -54,7 +54,7 @@ class PredictOptions:
     prefix: str | None = None
     gap: str | None = None
     decoding: "DecodingConfig | None" = None
-    alignment: bool = False
+    attention: bool = False
     progress: Progress = lambda n: None
 
 
@@ -73,16 +73,18 @@ class Prediction:
         log_probs: natural log-probabilities, one for each generated token; one more than ``tokens``
             when the model ended by itself, for the end token.
         alternatives: the next best answers, best first; all texts differ.
-        source_tokens: the pieces that the model read, where an alignment is given.
-        alignment: attention over the source, ``[layer][head][target token][source token]``; the last
+        source_tokens: the pieces that the model read, if attention was requested.
+        attention: weights over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
         note: what is unusual, such as an input that was truncated or has unknown words.
         error: why there is no answer (the input could not be read); ``text`` is then empty.
-        grid: rows and columns of patches, where an alignment with an image is given: its tokens are the
+        grid: rows and columns of patches, if attention over an image was requested: its tokens are the
             patches, row by row.
         follows: how probable it is that the second text of a pair follows the first, of a masked language
             model that learned it.
         finished: of a generated text, whether the model ended it; False: it was cut at its maximum length.
+        alignment: pairs of a source word and an output word, from 0, if word alignments were requested
+            (`heedful.explain.alignment.predictions`); alternatives have none.
         ids: the numbers of ``tokens`` in the vocabulary; equal pieces may have several. Not part of JSON.
         cut: how many tokens of the input were truncated. JSON has it in the note.
         distribution: of a classifier, all labels and the log-probability of each, ``[C]``. Not part of JSON.
@@ -94,12 +96,13 @@ class Prediction:
     log_probs: list[float] = field(default_factory=list)
     alternatives: list["Prediction"] = field(default_factory=list)
     source_tokens: list[str] | None = None
-    alignment: list[list[list[list[float]]]] | None = None
+    attention: list[list[list[list[float]]]] | None = None
     note: str | None = None
     error: str | None = None
     grid: tuple[int, int] | None = None
     follows: float | None = None
     finished: bool | None = None
+    alignment: list[tuple[int, int]] | None = None
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     cut: int = 0
     distribution: "tuple[Sequence[str], NDArray[np.float32]] | None" = field(
@@ -188,12 +191,14 @@ class TaskPredictor:
         """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
 
         Raises:
-            RequestError: an alignment is requested.
+            RequestError: attention over a source is requested.
             WorkError: an answer is NaN.
         """
         check_inputs(inputs)
-        if self.options.alignment:
-            raise RequestError(f"alignments are not available: task {self.kind} generates no text")
+        if self.options.attention:
+            raise RequestError(
+                f"attention over a source is not available: task {self.kind} generates no text"
+            )
         predictions = self.predict_inputs(inputs)
         for prediction in predictions:
             probabilities = getattr(prediction, "probabilities", {})

@@ -1,5 +1,6 @@
 """The words of a text with their ids, and the characters that each id covers."""
 
+import codecs
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,6 +175,44 @@ def word_indices_of_ids(
             [index for index, word in enumerate(ids_by_word) for _ in word] if is_same else None
         )
     return indices_by_text
+
+
+def word_of_each_id(
+    tokenizer: Tokenizer, ids: Sequence[int], words: Sequence[str]
+) -> list[int | None] | None:
+    """Return the index (from 0) of the word that each id belongs to; None for an id that belongs to no word.
+
+    If the ids are not those of the words encoded one by one, the characters of their pieces are compared with
+    those of the pre-processed words, without white space. So it does not matter how words are separated, or
+    which of several spellings in pieces a model has generated. A piece that spans several words belongs to
+    the first, white space to the word after it. Special tokens belong to no word.
+
+    Args:
+        tokenizer: of the ids.
+        ids: the ids of the text, or of its beginning.
+        words: the words of the text as it was given, or as it was decoded.
+
+    Returns:
+        None if the ids do not spell the words (pre-processing depends on neighbouring words, for example), or
+        there are unknown tokens and the ids are not those of the words one by one.
+    """
+    indices_by_word = ((i, index) for index, word in enumerate(word_ids(tokenizer, words)) for i in word)
+    expected_ids, expected = zip(*indices_by_word, strict=True) if words else ((), ())
+    if expected_ids[: len(ids)] == tuple(ids):
+        return list(expected[: len(ids)])
+    if tokenizer.specials.unknown in ids:  # its characters cannot be compared
+        return None
+    spelled = ["".join(tokenizer.preprocessing.apply(word).split()) for word in words]
+    word_of_character = [index for index, word in enumerate(spelled) for _ in word]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    parts, starts, n = [], [], 0
+    for i, piece in zip(ids, tokenizer.token_bytes(ids, is_continuation=False), strict=True):
+        starts.append(len(word_of_character) if i < len(tokenizer.specials) else n)
+        parts.append("".join(decoder.decode(piece).split()))
+        n += len(parts[-1])
+    if not "".join(spelled).startswith("".join(parts)):
+        return None
+    return [word_of_character[start] if start < len(word_of_character) else None for start in starts]
 
 
 def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:

@@ -277,7 +277,7 @@ def test_every_verb_computes_in_evaluation_mode_and_restores_the_modes(make_run,
         (labels, lambda run: run.embed(["a b"]).tolist()),
         (labels, lambda run: run.evaluate(data=ROWS)["accuracy"].value),
         (labels, lambda run: run.explain("a b").maps[0].weights.tolist()),
-        (translator, lambda run: run.predict(["a b"], alignment=True)[0].alignment),
+        (translator, lambda run: run.predict(["a b"], attention=True)[0].attention),
         (translator, lambda run: run.score([("a b", "c d")])[0].log_probs),
         (translator, lambda run: [*run.stream("a b", beam=1)]),
     ]

@@ -177,7 +177,7 @@ def test_the_user_names_a_column(letters, tmp_path):
             "a field 'prediction', .* rename it",
         ),
         ("in.txt", "a\n", ["--out", "o.xlsx"], "o.xlsx: file name must end in .csv, .tsv or .jsonl"),
-        ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --alignment require --jsonl"),
+        ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --attention require --jsonl"),
         ("in.txt", "a\n", ["--out", "o.csv", "--stream"], "--stream is not supported with --out"),
         ("in.csv", "x\na\n", ["--out", "./in.csv"], "in.csv: is an input, which it would replace"),
     ],

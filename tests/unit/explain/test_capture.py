@@ -132,10 +132,10 @@ def test_translation_has_three_sides(explained):
 @pytest.mark.parametrize("name", ["translation", "additive", "recurrent", "recurrent, one head", *CAPTIONERS])
 def test_cross_attention_is_the_alignment_of_predictions(explained, name):
     run, given = explained(name)
-    (prediction,) = run.predict([given], alignment=True)
+    (prediction,) = run.predict([given], attention=True)
     seen = explain_input(run, given, maps=Selection(kinds=["cross"]))
     weights = np.stack([each.weights for each in seen.maps])
-    np.testing.assert_allclose(weights, np.asarray(prediction.alignment), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(weights, np.asarray(prediction.attention), atol=1e-6, rtol=0)
     assert seen.axes["source"].grid == prediction.grid
 
 
@@ -360,9 +360,9 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     target = "BLUE DOG"
     ids = run.processor.target.encode(target)
     batch = run.recipe.sequence_format.collate([run.processor.source.encode(given)], [ids])
-    (result,) = score_targets(run.model, batch, alignment=True)
+    (result,) = score_targets(run.model, batch, attention=True)
     seen = explain_input(run, given, options=AnswerOptions(target=target))
-    np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(seen.map("cross", 0).weights, result.attention[0].numpy(), atol=1e-6)
     assert seen.log_probs["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
     assert seen.answer["log_probs"] == seen.log_probs["target"]
     assert seen.answer["score"] == pytest.approx(sum(result.log_probs.tolist()), abs=1e-5)

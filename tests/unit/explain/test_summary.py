@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from heedful.data.links import pharaoh
 from heedful.errors import RequestError
-from heedful.explain.alignment.word_alignment import links, merge_subwords, pharaoh
+from heedful.explain.alignment.word_alignment import links, merge_subwords
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.capture import explain_input
 from heedful.explain.explanation import Explanation
@@ -83,12 +84,12 @@ def test_blanks_before_the_end_are_no_words():
 
 def test_the_word_alignment_is_that_of_predictions(explained):
     run, given = explained("translation")
-    (prediction,) = run.predict([given], alignment=True)
+    (prediction,) = run.predict([given], attention=True)
     seen = explain_input(run, given)
     (source, source_indices), (target, target_indices) = (
         words_of(seen.axes[name]) for name in ("source", "target")
     )
-    own = merge_subwords(np.asarray(prediction.alignment), source_indices, target_indices)
+    own = merge_subwords(np.asarray(prediction.attention), source_indices, target_indices)
     mean = own.mean(axis=(0, 1))
     shown = summary_matrix(seen)
     np.testing.assert_allclose(shown.to_words().weights, mean, atol=1e-6)

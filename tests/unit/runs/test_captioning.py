@@ -278,12 +278,12 @@ def test_a_users_own_folder_is_scored(run, tmp_path):
     assert all("nrefs:2" in score.signature for score in scores[:4])
 
 
-def test_n_best_sampling_and_alignment(run, folder):
+def test_n_best_sampling_and_attention(run, folder):
     path = str(folder / "images" / "test0.png")
-    (first,) = run.predict([path], beam=3, n_best=3, alignment=True)
+    (first,) = run.predict([path], beam=3, n_best=3, attention=True)
     assert len(first.alternatives) == 2
     assert first.grid == (2, 2)
-    assert len(first.alignment[0][0][0]) == 4
+    assert len(first.attention[0][0][0]) == 4
     with pytest.raises(RequestError, match="use a beam of 1"):
         run.stream(path, beam=3)
     assert "".join(run.stream(path, beam=1)) == run.predict([path], beam=1)[0].text
@@ -550,11 +550,11 @@ def test_captions_of_a_convolutional_captioner_align_with_its_cells(tmp_path, mo
     run = load(tmp_path / "run", device="cpu")
     assert run.recipe.model.grid == (6, 6)
     images = [tmp_path / "images" / f"test{i}.png" for i in range(3)]
-    predictions = run.predict(images, alignment=True, beam=3)
+    predictions = run.predict(images, attention=True, beam=3)
     alone = [run.predict([image], beam=3)[0] for image in images]
     assert [p.text for p in predictions] == [p.text for p in alone]
     for prediction in predictions:
-        weights = np.asarray(prediction.alignment)
+        weights = np.asarray(prediction.attention)
         assert prediction.grid == (6, 6)
         assert weights.shape == (1, 1 if "kind" in model else 3, len(prediction.tokens) + 1, 36)
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)

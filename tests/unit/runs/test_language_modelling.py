@@ -337,8 +337,8 @@ def test_what_a_run_cannot_do_is_refused(run):
     for stop in ("text", ["a", ""]):
         with pytest.raises(RequestError, match="stop: expected a list of texts"):
             run.predict(["the"], stop=stop)
-    with pytest.raises(RequestError, match="no alignment"):
-        run.predict(["the"], alignment=True)
+    with pytest.raises(RequestError, match="no attention"):
+        run.predict(["the"], attention=True)
 
 
 def test_a_run_whose_tokenizer_is_gone_says_so(trained, tmp_path):

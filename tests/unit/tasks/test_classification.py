@@ -132,10 +132,10 @@ def test_pairs_are_read_with_their_segments(pairs, processor):
     assert prediction.alternatives == []
 
 
-def test_there_is_no_alignment(task, processor):
+def test_there_is_no_attention_over_a_source(task, processor):
     made = model(processor)
-    with pytest.raises(RequestError, match="alignment"):
-        task.predictor(Inference(made), PredictOptions(alignment=True)).predict(["one"])
+    with pytest.raises(RequestError, match="attention over a source"):
+        task.predictor(Inference(made), PredictOptions(attention=True)).predict(["one"])
 
 
 def test_no_input_no_output(task, processor):

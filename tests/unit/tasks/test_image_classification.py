@@ -108,10 +108,10 @@ def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
     assert "error" not in first.to_dict()
 
 
-def test_no_input_no_output_and_no_alignment():
+def test_no_input_no_output_and_no_attention():
     made = model()
     classifier = task().predictor(Inference(made))
     assert classifier.predict([]) == []
-    classifier = task().predictor(Inference(made), PredictOptions(alignment=True))
-    with pytest.raises(RequestError, match="alignment"):
+    classifier = task().predictor(Inference(made), PredictOptions(attention=True))
+    with pytest.raises(RequestError, match="attention over a source"):
         classifier.predict(IMAGES)

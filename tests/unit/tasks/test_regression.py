@@ -92,8 +92,8 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
     assert found[3].note == "cut from 20 to 7 tokens"
     (pair,) = PAIRS.predict(model, [("one", "two")])
     assert pair.value != found[0].value
-    with pytest.raises(RequestError, match="alignment"):
-        TASK.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])
+    with pytest.raises(RequestError, match="attention over a source"):
+        TASK.predictor(Inference(model), PredictOptions(attention=True)).predict(["one"])
 
 
 MARKS = {"decimal comma": ("", ","), "German": (".", ","), "English": (",", "."), "French": ("\u00a0", ",")}

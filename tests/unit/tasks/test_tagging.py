@@ -165,9 +165,9 @@ def test_words_of_a_list_may_hold_blanks_or_nothing(task, model):
     assert len(found.tags) == 3
 
 
-def test_no_input_no_output_and_no_alignment(task, model):
+def test_no_input_no_output_and_no_attention(task, model):
     tagger = task.predictor(Inference(model))
     assert tagger.predict([]) == []
-    tagger = task.predictor(Inference(model), PredictOptions(alignment=True))
-    with pytest.raises(RequestError, match="alignment"):
+    tagger = task.predictor(Inference(model), PredictOptions(attention=True))
+    with pytest.raises(RequestError, match="attention over a source"):
         tagger.predict(["one"])

@@ -1,4 +1,4 @@
-"""Texts in, predictions out: order, emptiness, independence of the batch, scores, alignments."""
+"""Texts in, predictions out: order, emptiness, independence of the batch, scores, attention."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from heedful.models.recurrent import PRESETS as RECURRENT
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.generation.generator import score_targets
+from heedful.tasks.generation.sequence_formats import EncoderDecoderFormat
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.prediction import PredictOptions
@@ -83,9 +84,9 @@ def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
-def test_alignments_are_weights_over_the_source(kind):
-    prediction = translator(kind, options=PredictOptions(alignment=True)).predict(["two three four"])[0]
-    weights = torch.tensor(prediction.alignment)
+def test_attention_is_weights_over_the_source(kind):
+    prediction = translator(kind, options=PredictOptions(attention=True)).predict(["two three four"])[0]
+    weights = torch.tensor(prediction.attention)
     n_layers, n_heads = (2, 3) if kind == "transformer" else (1, 1)
     assert prediction.source_tokens is not None
     shape = (n_layers, n_heads, len(prediction.tokens) + 1, len(prediction.source_tokens))
@@ -94,8 +95,21 @@ def test_alignments_are_weights_over_the_source(kind):
     torch.testing.assert_close(weights.sum(-1), torch.ones(shape[:-1]))
 
 
-def test_asking_for_alignments_changes_no_translation():
-    decoding, options = BeamConfig(beam=3, max_length=SHORT), PredictOptions(alignment=True)
+def test_attention_of_an_output_that_is_cut_at_the_last_position():
+    """The last token was generated without being read, so it has the last row."""
+    options, longest = PredictOptions(attention=True), EncoderDecoderFormat(longest=3)
+    endless = GreedyConfig(max_length=MaxLength(ratio=0, extra=30))
+    it = translator(decoding=endless, sequence_format=longest, options=options)
+    it.model.register_forward_pre_hook(
+        lambda model, inputs: None if max(inputs[0].layout.lengths) <= 3 else pytest.fail("too long")
+    )
+    prediction = it.predict(["two three four"])[0]
+    assert (len(prediction.tokens), prediction.finished) == (3, False)
+    assert {len(head) for layer in prediction.attention for head in layer} == {3}
+
+
+def test_asking_for_attention_changes_no_translation():
+    decoding, options = BeamConfig(beam=3, max_length=SHORT), PredictOptions(attention=True)
     plain = translator(decoding=decoding).predict(TEXTS)
     shown = translator(decoding=decoding, options=options).predict(TEXTS)
     assert [p.tokens for p in plain] == [p.tokens for p in shown]

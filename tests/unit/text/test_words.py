@@ -18,6 +18,7 @@ from heedful.text.words import (
     with_original_words,
     word_ids,
     word_indices_of_ids,
+    word_of_each_id,
 )
 
 LINES = ["the old man sleeps in the blue room , he said .", "schöne Bäume und alte Häuser 1923-24"] * 3
@@ -114,6 +115,33 @@ def test_every_id_of_a_text_has_the_number_of_its_word(name, words):
     (places,) = word_indices_of_ids(made, [words], [made.encode(" ".join(words))])
     own = word_ids(made, words)
     assert places == [number for number, ids in enumerate(own) for _ in ids]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(WORDS, st.sampled_from([" ", "  ", "\u00a0", "\t"]), st.integers(0, 9))
+def test_every_id_belongs_to_the_word_that_it_spells(name, words, separator, cut):
+    """However words are separated; so do the ids of the beginning of a text."""
+    made, text = tokenizer(name), separator.join(words)
+    ids = made.encode(text)
+    indices = word_of_each_id(made, ids, words)
+    if indices is None:
+        assert SPECIALS.unknown in ids
+        return
+    assert word_of_each_id(made, ids[:cut], words) == indices[:cut]
+    known = [index for index in indices if index is not None]
+    assert known == sorted(known)
+    if SPECIALS.unknown not in ids:
+        for index, word in enumerate(words):
+            own = [i for i, other in zip(ids, indices, strict=True) if other == index]
+            assert "".join(made.surface(own).split()) == word
+
+
+def test_other_spellings_of_a_word_in_pieces_belong_to_it():
+    made = tokenizer("bpe")
+    ids = [i for piece in ("the", " ", "o", "l", "d") for i in made.encode_parts(["", piece], "")[1]]
+    assert word_of_each_id(made, ids, ["the", "old"])[-3:] == [1, 1, 1]
+    assert word_of_each_id(made, ids, ["the", "cold"]) is None
+    assert word_of_each_id(made, [], []) == []
 
 
 def test_a_text_with_other_ids_than_its_words_has_no_places():

@@ -47,7 +47,7 @@ class BestHeadRecord(StampedRecord):
 
 @dataclass(frozen=True)
 class ShownHead:
-    """The head that is shown first, and the reason as text."""
+    """A head that is shown first or whose links are returned, and the reason as text."""
 
     choice: HeadChoice
     reason: str
@@ -121,14 +121,26 @@ def best_head(run: LoadedRun) -> HeadChoice | None:
     Raises:
         DamagedError: ``alignment.json`` is damaged.
     """
-    if not _n_heads_by_layer(run):
+    known = known_head(run)
+    return None if known is None else known.choice
+
+
+def known_head(run: LoadedRun) -> ShownHead | None:
+    """Return the head with the best known alignment and how it is known, or None.
+
+    Raises:
+        DamagedError: ``alignment.json`` is damaged.
+    """
+    if not n_heads_by_layer(run):
         return None
     supervised = _supervised_head(run)
     stored = _stored_head(run, supervised)
-    return supervised if stored is None else stored[0]
+    if stored is not None:
+        return ShownHead(stored[0], f"lowest error rate on {_format_pairs(stored[1])} with gold links")
+    return None if supervised is None else ShownHead(supervised, "trained on word alignments")
 
 
-def _n_heads_by_layer(run: LoadedRun) -> list[int]:
+def n_heads_by_layer(run: LoadedRun) -> list[int]:
     """Return the number of heads of each layer with attention from target to source."""
     return [site.n_heads for site in sites_of(run) if (site.kind, site.queries) == ("cross", TARGET)]
 
@@ -138,7 +150,7 @@ def _supervised_head(run: LoadedRun) -> HeadChoice | None:
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
-    return HeadChoice(guided.layer_index(len(_n_heads_by_layer(run))), guided.head - 1, guided.step)
+    return HeadChoice(guided.layer_index(len(n_heads_by_layer(run))), guided.head - 1, guided.step)
 
 
 def _stored_head(run: LoadedRun, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
@@ -152,7 +164,7 @@ def _stored_head(run: LoadedRun, supervised: HeadChoice | None) -> tuple[HeadCho
     record = read_record(path, BestHeadRecord, REMEDY)
     if record.weights != _weights_hash(run.folder):
         return None
-    n_heads = _n_heads_by_layer(run)
+    n_heads = n_heads_by_layer(run)
     choice = HeadChoice(record.layer, record.head, record.step)
     if record.layer >= len(n_heads) or (record.head or 0) >= n_heads[record.layer]:
         raise DamagedError(f"{path}: damaged: the model has no {choice}; {REMEDY}")

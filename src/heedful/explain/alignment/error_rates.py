@@ -12,6 +12,7 @@ from math import isnan
 from pathlib import Path
 
 from heedful.data.lines import Source, find, lines
+from heedful.data.links import pharaoh
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import (
     STEPS,
@@ -21,7 +22,6 @@ from heedful.explain.alignment.word_alignment import (
     attention_between_ids,
     links,
     merge_subwords,
-    pharaoh,
     rows_at_step,
 )
 from heedful.explain.attention_sites import is_one_text
@@ -236,6 +236,22 @@ def attention_between_words(
             )
 
 
+def fits(pairing: EncoderDecoderFormat | ConcatenatedFormat, n_source: int, n_target: int) -> bool:
+    """Return whether a pair of so many tokens, without special tokens, fits into the model."""
+    length, limit, _ = _length_and_limit(pairing, n_source, n_target)
+    return limit is None or length <= limit
+
+
+def _length_and_limit(
+    pairing: EncoderDecoderFormat | ConcatenatedFormat, n_source: int, n_target: int
+) -> tuple[int, int | None, str]:
+    """Return the length of a pair that is limited, its limit, and what it counts."""
+    if isinstance(pairing, ConcatenatedFormat):
+        return n_source + n_target, pairing.context - 2, "on both sides"
+    limit = None if pairing.longest is None else pairing.longest - 1
+    return max(n_source, n_target), limit, "on one side"
+
+
 def _check_length(
     pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, n_source: int, n_target: int
 ) -> None:
@@ -244,13 +260,8 @@ def _check_length(
     Raises:
         RequestError: it is too long.
     """
-    if isinstance(pairing, ConcatenatedFormat):
-        length, limit, side = n_source + n_target, pairing.context - 2, "on both sides"
-    elif pairing.longest is not None:
-        length, limit, side = max(n_source, n_target), pairing.longest - 1, "on one side"
-    else:
-        return
-    if length > limit:
+    if not fits(pairing, n_source, n_target):
+        length, limit, side = _length_and_limit(pairing, n_source, n_target)
         raise RequestError(
             f"sentence pair {number} must have at most {limit} tokens {side}, got {length}; remove it"
         )

@@ -33,7 +33,9 @@ from heedful.tasks.generation.sequence_formats import (
     ConcatenatedFormat,
     EncoderDecoderFormat,
 )
+from heedful.tasks.inputs.texts import group_by_length
 from heedful.tasks.metrics.alignment import Link
+from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.typing import JsonObject
 
 INPUT_STEP_SUFFIX = ", at the input step"
@@ -158,9 +160,9 @@ def attention_between_ids(
 def _cross_attention(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
-    for result in score_targets(model, batch, alignment=True):
-        assert result.alignment is not None
-        yield result.alignment.double().cpu().numpy()
+    for result in score_targets(model, batch, attention=True):
+        assert result.attention is not None
+        yield result.attention.double().cpu().numpy()
 
 
 @torch.no_grad()
@@ -177,6 +179,42 @@ def _self_attention_parts(
         layers = [captured[tap][-1][i].float().cpu().numpy() for tap in taps]
         layer_parts = [source_part(weights, len(source), len(target)) for weights in layers]
         yield np.stack(layer_parts).astype(np.float64)
+
+
+def attention_of_head(
+    model: Model,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    pairing: EncoderDecoderFormat | ConcatenatedFormat,
+    choice: HeadChoice,
+) -> list[Weights]:
+    """Return the attention of one head, or the mean of a layer's heads; as `attention_between_ids`.
+
+    Only these weights are computed, in batches of pairs of similar length.
+
+    Returns:
+        ``[T + 1, S + 1]`` for each pair; a row for each decoder step.
+    """
+    is_one_text = isinstance(pairing, ConcatenatedFormat)
+    taps = [site.tap for site in part_sites(find_sites(model))] if is_one_text else model.alignment_taps
+    heads = None if choice.head is None else (choice.head,)
+    device = next(model.parameters()).device
+    results: list[Weights] = [np.zeros((0, 0))] * len(sources)
+    lengths = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sources, targets, strict=True))}
+    for group in group_by_length(lengths, BATCH_TOKENS, lambda n: n + 2):
+        batch = pairing.collate_scored([sources[i] for i in group], [targets[i] for i in group]).to(device)
+        tap = taps[choice.layer]
+        with evaluating(model), torch.no_grad(), capture(model, {tap: heads}) as captured:
+            model(batch.inputs, *(() if batch.source is None else (batch.source,)))
+        for i, weights in zip(group, captured[tap][-1].float().cpu().numpy(), strict=True):
+            n_source, n_target = len(sources[i]), len(targets[i])
+            part = (
+                source_part(weights, n_source, n_target)
+                if is_one_text
+                else weights[:, : n_target + 1, : n_source + 1]
+            )
+            results[i] = part.mean(axis=0, dtype=np.float64)
+    return results
 
 
 def rows_at_step(weights: Weights, step: DecoderStep) -> Weights:
@@ -234,8 +272,3 @@ def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
     strongest = weights[:-1].argmax(axis=1)
     end = weights.shape[1] - 1
     return frozenset((int(source), target) for target, source in enumerate(strongest) if source != end)
-
-
-def pharaoh(word_links: frozenset[Link]) -> str:
-    """Return links in Pharaoh format, ``0-0 1-2``, sorted."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(word_links))

@@ -135,8 +135,8 @@ def cross_attention_weights(model: Model, pairs: Sequence[Pair]) -> list[torch.T
 
     The end tokens of both sides are left out, so a row may sum to less than 1.
     """
-    outputs = score_targets(model.eval(), corpus().batch(pairs), alignment=True)
-    return [output.alignment[-1, 0, :-1, :-1] for output in outputs if output.alignment is not None]
+    outputs = score_targets(model.eval(), corpus().batch(pairs), attention=True)
+    return [output.attention[-1, 0, :-1, :-1] for output in outputs if output.attention is not None]
 
 
 def links_of_largest_weights(weights: torch.Tensor) -> frozenset[Link]:

@@ -90,19 +90,19 @@ class TargetScores:
     Args:
         log_probs: of each target token and of the end token, ``[T]``.
         correct: whether no token is more probable.
-        alignment: weights over the source, ``[L, H, T, S]``, or None if not requested: those that the
+        attention: weights over the source, ``[L, H, T, S]``, or None if not requested: those that the
             pass itself used, as captured at its taps (`heedful.nn.taps`).
     """
 
     log_probs: Float[Tensor, " T"]
     correct: Bool[Tensor, " T"]
-    alignment: Float[Tensor, "L H T S"] | None = None
+    attention: Float[Tensor, "L H T S"] | None = None
 
 
 @torch.no_grad()
-def score_targets(model: Model, batch: Batch, *, alignment: bool = False) -> list[TargetScores]:
+def score_targets(model: Model, batch: Batch, *, attention: bool = False) -> list[TargetScores]:
     """Score the targets of ``batch``, teacher forced; return one result for each sequence."""
-    taps = model.alignment_taps if alignment else []
+    taps = model.alignment_taps if attention else []
     with capture(model, dict.fromkeys(taps)) as activations:
         hidden = model(batch.inputs, batch.source)
     head = model.heads["token"]

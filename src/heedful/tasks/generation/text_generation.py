@@ -41,7 +41,7 @@ class TextGenerator(Streaming):
         tokenizer: of the generated text.
         decoding: decoding settings.
         sequence_format: how source and target are presented to the model.
-        options: ``alignment`` and ``progress``.
+        options: ``attention`` and ``progress``.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model prepared for decoding; by default it is prepared here.
     """
@@ -120,17 +120,20 @@ class TextGenerator(Streaming):
     def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
         """Return the best hypothesis as a prediction, with other texts as its alternatives.
 
-        The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
-        source and the finished hypothesis.
+        The attention ``[layer][head][target][source]``, if requested, comes from one forward pass over the
+        source and the finished hypothesis. If that was cut at the last position of the model, its last token
+        was generated, but cannot be read; there is then no row for an end token.
         """
         best, *alternatives = self.detokenizer.predictions(hypotheses, n_answers(self.decoding))
         best = replace(best, alternatives=alternatives)
-        if not self.options.alignment:
+        if not self.options.attention:
             return best
-        batch = self.sequence_format.collate([source], [hypotheses[0].ids]).to(self.device)
+        limit = self.sequence_format.max_target_length(len(source))
+        read = hypotheses[0].ids[: None if limit is None else max(0, limit - 1)]
+        batch = self.sequence_format.collate([source], [read]).to(self.device)
         with evaluating(self.model):
-            weights = score_targets(self.model, batch, alignment=True)[0].alignment
-        return replace(best, alignment=None if weights is None else weights.float().tolist())
+            weights = score_targets(self.model, batch, attention=True)[0].attention
+        return replace(best, attention=None if weights is None else weights.float().tolist())
 
 
 def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
@@ -174,11 +177,11 @@ class Translator(TextGenerator):
     ) -> list[Prediction]:
         """Translate texts; one without a token gets an empty prediction. See `Streaming.predict`.
 
-        An alignment is the attention over the source of every layer and head.
+        Attention over the source, if requested, is that of every layer and head.
         """
-        alignment = self.options.alignment
-        if alignment and not self.model.alignment_taps:
-            raise RequestError("this model has no attention from target to source, so there is no alignment")
+        attention = self.options.attention
+        if attention and not self.model.alignment_taps:
+            raise RequestError("this model has no attention from target to source")
         check_inputs(inputs)
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
@@ -194,7 +197,7 @@ class Translator(TextGenerator):
                 prediction = self.prediction(source, hypotheses)
                 results[i] = replace(
                     prediction,
-                    source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
+                    source_tokens=[*tokenizer.tokens(source), "</s>"] if attention else None,
                     note=join_notes(
                         source_note(tokenizer, texts[i], sources[i], longest),
                         self.output_note(prediction, len(source)),
@@ -216,12 +219,12 @@ class Captioner(TextGenerator):
     ) -> list[Prediction]:
         """Caption images: paths, or whatever `LazyImage.of` takes. See `Streaming.predict`.
 
-        One that cannot be read gets an empty caption and an error. An alignment is the attention over the
-        patches of every layer and head.
+        One that cannot be read gets an empty caption and an error. Attention, if requested, is that over
+        the patches, of every layer and head.
         """
         check_inputs(inputs)
         results = [Prediction("") for _ in inputs]
-        grid = self.sequence_format.grid if self.options.alignment else None
+        grid = self.sequence_format.grid if self.options.attention else None
         size = max(1, self.budget // (self.sequence_format.n_tokens * self.width))
         for start in range(0, len(inputs), size):
             indices, sources = range(start, min(start + size, len(inputs))), {}

@@ -320,8 +320,8 @@ class Completer(Streaming):
     ) -> list[Prediction]:
         """Continue prompts; the answers do not repeat them. See `Streaming.predict`."""
         check_inputs(inputs)
-        if self.options.alignment:
-            raise RequestError("a language model has no source, so there is no alignment")
+        if self.options.attention:
+            raise RequestError("a language model has no source, so there is no attention over one")
         texts = [as_text(task_input) for task_input in inputs]
         prompts = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]

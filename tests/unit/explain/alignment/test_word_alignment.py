@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.data.links import pharaoh
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
 from heedful.explain.alignment.error_rates import attention_between_words
@@ -15,7 +16,6 @@ from heedful.explain.alignment.word_alignment import (
     WordAttention,
     links,
     merge_subwords,
-    pharaoh,
     rows_at_step,
 )
 from heedful.models.recurrent import RecurrentConfig
@@ -134,7 +134,7 @@ def tiny(words, config=TRANSFORMER):
 @pytest.mark.parametrize(("config", "shape"), [(TRANSFORMER, (2, 3)), (RECURRENT, (1, 1))])
 def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, words):
     tokenizers, model = Tokenizers(words, words), tiny(words, config)
-    decoding, options = GreedyConfig(max_length=MaxLength(ratio=0, extra=5)), PredictOptions(alignment=True)
+    decoding, options = GreedyConfig(max_length=MaxLength(ratio=0, extra=5)), PredictOptions(attention=True)
     translator = Translator(model, tokenizers, decoding, options=options)
     sources = ["the cat sees a dog", "a dog", "the cat and the doghouse"]
     predictions = translator.predict(sources)
@@ -143,7 +143,7 @@ def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, w
         model, tokenizers, [text.split() for text in sources], [p.text.split() for p in predictions]
     )
     for prediction, other in zip(predictions, forced, strict=True):
-        written = np.asarray(prediction.alignment)
+        written = np.asarray(prediction.attention)
         assert written.shape[:2] == shape
         # Each token is a word.
         np.testing.assert_allclose(written, other.weights, atol=1e-5)

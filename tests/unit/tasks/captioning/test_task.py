@@ -193,18 +193,18 @@ def test_log_probabilities_are_those_of_a_forced_pass():
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
 
 
-def test_alignments_are_weights_over_the_patches():
+def test_attention_is_weights_over_the_patches():
     decoding, images, options = (
         BeamConfig(beam=3, max_length=SHORT),
         arrays(2),
-        PredictOptions(alignment=True),
+        PredictOptions(attention=True),
     )
     plain = captioner(decoding).predict(images)
     shown = captioner(decoding, options=options).predict(images)
     assert [p.tokens for p in plain] == [p.tokens for p in shown]
-    assert [p.alignment for p in plain] == [None, None]
+    assert [p.attention for p in plain] == [None, None]
     for prediction in shown:
-        weights = torch.tensor(prediction.alignment)
+        weights = torch.tensor(prediction.attention)
         assert weights.shape == (2, 3, len(prediction.tokens) + 1, 9)
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
         assert prediction.grid == GRID

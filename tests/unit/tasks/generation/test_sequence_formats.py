@@ -134,9 +134,9 @@ def test_log_probabilities_are_the_models_own(translator):
     assert prediction.log_probs == pytest.approx(wanted[: len(prediction.log_probs)].tolist(), abs=1e-4)
 
 
-def test_there_is_no_alignment_to_show(translator):
-    with pytest.raises(RequestError, match="no alignment"):
-        translator(GreedyConfig(), options=PredictOptions(alignment=True)).predict(["one"])
+def test_there_is_no_attention_to_show(translator):
+    with pytest.raises(RequestError, match="no attention from target to source"):
+        translator(GreedyConfig(), options=PredictOptions(attention=True)).predict(["one"])
 
 
 def test_all_batches_of_pairs_are_ragged_to_a_compiler():

@@ -315,8 +315,8 @@ def test_what_goes_wrong_in_a_stream_is_told_to_its_reader():
 
 
 def test_what_needs_a_source_is_refused():
-    with pytest.raises(RequestError, match="no source, so there is no alignment"):
-        completer(options=PredictOptions(alignment=True)).predict(["x"])
+    with pytest.raises(RequestError, match="no source, so there is no attention"):
+        completer(options=PredictOptions(attention=True)).predict(["x"])
     with pytest.raises(RequestError, match=r"set\s+completion\.max_new_tokens"):
         completer(GreedyConfig(max_length=MaxLength(extra=3)))
     with pytest.raises(RequestError, match=r"decoding\.coverage"):

@@ -456,8 +456,8 @@ def test_a_predictor_is_made_once_and_refuses_at_that_time(processor, monkeypatc
     found = [predictor.predict([text]) for text in ("one [MASK]", "two [MASK]")]
     assert len(made) == 1
     assert found == [task.predict(model, [text], options) for text in ("one [MASK]", "two [MASK]")]
-    with pytest.raises(RequestError, match="alignment"):
-        task.predictor(Inference(model), PredictOptions(alignment=True)).predict(["one"])
+    with pytest.raises(RequestError, match="attention over a source"):
+        task.predictor(Inference(model), PredictOptions(attention=True)).predict(["one"])
     with pytest.raises(RequestError, match="empty"):
         task.predictor(Inference(model), PredictOptions(gap=""))
 
