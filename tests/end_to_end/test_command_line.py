@@ -24,7 +24,7 @@ VERBS = {
         "--json",
         "--text", "--table", "--column", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
-        "--faithfulness",
+        "--faithfulness", "--accuracy",
         "--temperature", "--top-p", "--top-k",
     },
     "embed": {"run", "file", "--data", "--jsonl", "--column", "--pooling", "--layer", "--device", "--out"},
