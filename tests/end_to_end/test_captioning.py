@@ -109,7 +109,7 @@ def test_json_lines_with_answers_and_weights_over_the_patches(heedful, folder):
     done = heedful("predict", "run", "--jsonl", "--n-best", "2", "--attention", cwd=folder, stdin=lines)
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
-    assert (first["id"], first["image"], first["text"]) == (7, "images/0.png", "all is red")
+    assert (first["input"], first["output"]) == ({"id": 7, "image": "images/0.png"}, "all is red")
     assert len(first["alternatives"]) == 1
     assert first["grid"] == [2, 2]
     weights = np.array(first["attention"])
@@ -126,7 +126,7 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
     first, second = map(json.loads, done.out.splitlines())
     check("prediction", first)
     assert "standard input:1: field 'image' must be text, got null" in first["error"]
-    assert second["text"] == "all is red"
+    assert second["output"] == "all is red"
 
 
 def test_evaluation_is_what_the_schema_says(heedful, folder):
@@ -136,7 +136,7 @@ def test_evaluation_is_what_the_schema_says(heedful, folder):
     names = [score["name"] for score in done.json()["splits"][0]["scores"]]
     assert names[:4] == ["BLEU", "chrF2", "TER", "exact match"]
     records = [json.loads(line) for line in (folder / "scored.jsonl").read_text("utf-8").splitlines()]
-    assert [r["image"] for r in records] == [f"images/{i}.png" for i in range(24)]
+    assert [r["input"]["image"] for r in records] == [f"images/{i}.png" for i in range(24)]
 
 
 def test_a_users_own_table_is_scored(heedful, folder, tmp_path):

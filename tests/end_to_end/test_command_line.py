@@ -16,7 +16,7 @@ VERBS = {
         "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--attention", "--device",
         "--alignment", "--alignment-head", "--alignment-step",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
-        "--column", "--out", "--temperature", "--top-p", "--top-k",
+        "--column", "--out", "--temperature", "--top-p", "--top-k", "--threshold", "--otherwise",
     },
     "score": {"run", "file", "--data", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {

@@ -128,7 +128,8 @@ def test_every_input_has_one_output_in_order(heedful, run, tmp_path, request):
     unknown = [line for line in logged if " unknown to this run" in line]
     assert "heedful: 1 input of white space alone, which is read as text" in logged
     assert "heedful: 1 input with NUL characters, which are read as text" in logged
-    assert len(logged) == 4 + len([line for line in unknown if "source cut" not in line])
+    assert "heedful: standard input:1: the input is empty" in logged
+    assert len(logged) == 5 + len([line for line in unknown if "source cut" not in line])
     own = package.load(folder, device="cpu")
     for name in ("words", "emoji", "a special token", "other line ends", "spaces", "a NUL"):
         alone = heedful("predict", folder, "-", cwd=tmp_path, stdin=STRANGE[name])
@@ -177,7 +178,7 @@ def test_a_pipe_is_a_file_too(transformer, tmp_path, environment):
 def test_a_newline_inside_an_output_is_written_as_backslash_n(heedful, recurrent, tmp_path):
     assert lines(heedful("predict", recurrent, cwd=tmp_path, stdin="abad\n\nccd\n")) == [r"x\ny", "", r"x\ny"]
     whole = heedful("predict", recurrent, "--jsonl", cwd=tmp_path, stdin='{"source": "abad"}\n')
-    assert json.loads(whole.out)["text"] == "x\ny"
+    assert json.loads(whole.out)["output"] == "x\ny"
 
 
 @pytest.mark.parametrize("run", ["transformer", "recurrent"])
@@ -191,14 +192,18 @@ def test_a_prediction_does_not_depend_on_its_company(heedful, run, tmp_path, req
         done = heedful("predict", folder, "--jsonl", "--n-best", "3", cwd=tmp_path, stdin=text)
         return [json.loads(line) for line in lines(done)]
 
+    same = {"input", "output", "tokens"}
     together = answers(texts)
     backwards = answers(texts[::-1])[::-1]
     single = [answers([text])[0] for text in texts]
     for a, b, c in zip(together, backwards, single, strict=True):
         for other in (b, c):
-            assert (other["text"], other["tokens"]) == (a["text"], a["tokens"])
-            assert other["score"] == pytest.approx(a["score"], abs=1e-4)
-            assert [x["text"] for x in other["alternatives"]] == [x["text"] for x in a["alternatives"]]
+            assert other.keys() == a.keys()
+            assert [other[key] for key in same & a.keys()] == [a[key] for key in same & a.keys()]
+            assert other.get("score", 0) == pytest.approx(a.get("score", 0), abs=1e-4)
+            assert [x["output"] for x in other.get("alternatives", ())] == [
+                x["output"] for x in a.get("alternatives", ())
+            ]
 
 
 def test_samples_are_drawn_for_each_place_by_itself(transformer):
@@ -222,9 +227,9 @@ def test_the_command_gives_what_python_gives(heedful, transformer, tmp_path):
     for line, text, prediction in zip(lines(done), texts, expected, strict=True):
         found = json.loads(line)
         check("prediction", found)
-        assert found["source"] == text
+        assert found["input"] == {"source": text}
         for key, value in prediction.to_dict().items():
-            if key in ("text", "tokens", "source_tokens"):
+            if key in ("output", "tokens", "source_tokens"):
                 assert found[key] == value
         assert found["score"] == pytest.approx(prediction.score, abs=1e-5)
         assert len(found["alternatives"]) == 1
@@ -248,16 +253,13 @@ def test_other_keys_are_handed_through(heedful, transformer, tmp_path):
     (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n")
     found = json.loads(lines(heedful("predict", transformer, "in.jsonl", cwd=tmp_path))[0])
     check("prediction", found)
-    assert {key: found[key] for key in ("id", "source", "meta", "half")} == {
-        key: record[key] for key in ("id", "source", "meta", "half")
-    }
-    assert found["text"] == package.load(transformer).predict(["red dog"])[0].text
-    # An answer that is asked again is an input like any other: the keys of answers go under "input".
-    again = json.loads(
-        heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=json.dumps(found) + "\n").out
-    )
-    answer = {key: found[key] for key in found if key not in record or key == "text"}
-    assert again == {**found, "input": answer}
+    assert found["input"] == record
+    assert found["output"] == package.load(transformer).predict(["red dog"])[0].text
+    # An answer that is asked again is an input like any other, whose source is named.
+    (tmp_path / "again.jsonl").write_text(json.dumps(found) + "\n")
+    options = ["again.jsonl", "--column", "source=input.source"]
+    again = json.loads(heedful("predict", transformer, *options, cwd=tmp_path).out)
+    assert again == {**found, "input": found}
 
 
 def test_empty_inputs_in_json_have_whole_answers(heedful, transformer, tmp_path):
@@ -272,17 +274,19 @@ def test_empty_inputs_in_json_have_whole_answers(heedful, transformer, tmp_path)
         stdin='{"source": ""}\n',
     )
     check("prediction", found := done.json())
-    assert (found["text"], found["tokens"], found["score"]) == ("", [], 0.0)
+    assert found["output"] is None
+    assert found["input"] == {"source": ""}
+    assert found["notes"] == ["standard input:1: the input is empty"]
 
 
 def test_a_note_about_a_cut_input_stands_in_the_answer(heedful, transformer, tmp_path):
     text = json.dumps({"source": STRANGE["long"]}) + "\n"
     done = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=text)
     check("prediction", found := done.json())
-    assert re.fullmatch(
-        r"source cut from \d+ to 1024 tokens(; output cut at [\d,]+ tokens .*)?", found["note"]
-    )
-    assert found["note"] in done.err
+    first, *others = found["notes"]
+    assert re.fullmatch(r"source cut from \d+ to 1024 tokens", first)
+    assert all(note.startswith("output cut at ") for note in others)
+    assert "; ".join(found["notes"]) in done.err
 
 
 def test_beam_of_one_is_greedy(heedful, transformer, tmp_path):
@@ -319,11 +323,11 @@ def test_evaluation_is_one_object_and_a_record_for_each_sentence(heedful, transf
     assert scores["BLEU"]["counts"]["sentences"] == 17
     rows = objects(tmp_path / "rows.jsonl")
     references = (transformer.parent / "test.tgt").read_text("utf-8").splitlines()
-    assert [row["reference"] for row in rows] == references
+    assert [row["target"] for row in rows] == references
     for row in rows:
         check("prediction", row)
     outputs = lines(heedful("predict", transformer, transformer.parent / "test.src", cwd=tmp_path))
-    assert [row["text"].replace("\n", "\\n") for row in rows] == outputs
+    assert [row["output"].replace("\n", "\\n") for row in rows] == outputs
 
 
 def test_evaluation_for_people_names_scores_and_signatures(heedful, transformer, tmp_path):
@@ -358,7 +362,7 @@ def test_validation_and_evaluation_agree_on_lower_case_and_cut_sources(heedful, 
     assert line["metrics"]["chrf"] > 1
     assert scores["chrF2"] == pytest.approx(line["metrics"]["chrf"], rel=1e-9)
     assert scores["BLEU"] == pytest.approx(line["metrics"]["bleu"], rel=1e-9)
-    assert any("note" in row for row in objects(corpus / "rows"))
+    assert any("notes" in row for row in objects(corpus / "rows"))
     assert max(row["scores"]["chrF"] for row in objects(corpus / "rows")) > 0
 
 
@@ -393,7 +397,7 @@ def test_results_are_utf8_wherever_the_command_runs(process, environment, transf
         cwd=tmp_path, text=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.decode("utf-8"))["id"] == "நாய்"
+    assert json.loads(done.stdout.decode("utf-8"))["input"]["id"] == "நாய்"
 
 
 # Precisions

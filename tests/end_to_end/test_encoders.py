@@ -96,10 +96,9 @@ def test_labels_come_with_their_probabilities(heedful, folder):
     assert done.status == 0, done.err
     for i, line in enumerate(done.out.splitlines()):
         record = json.loads(line)
-        assert record["id"] == i
-        assert record["input"] == {"text": ROWS[i][1]}
-        assert {record["text"], record["alternatives"][0]["text"]} == {"cat", "dog"}
-        check("prediction", {k: v for k, v in record.items() if k != "id"})
+        assert record["input"] == {"text": ROWS[i][1], "id": i}
+        assert {record["output"], record["alternatives"][0]["output"]} == {"cat", "dog"}
+        check("prediction", record)
 
 
 def test_a_tuned_run_says_what_it_started_from(heedful, folder):
@@ -113,7 +112,7 @@ def test_pairs_are_lines_with_a_tab_or_json(heedful, folder):
     lines = '{"text": "the cat", "pair": "again"}\n{"text": "a dog", "pair": ""}\n'
     structured = heedful("predict", "pairs", "--jsonl", cwd=folder, stdin=lines)
     assert plain.status == structured.status == 0
-    assert plain.out.splitlines() == [json.loads(line)["text"] for line in structured.out.splitlines()]
+    assert plain.out.splitlines() == [json.loads(line)["output"] for line in structured.out.splitlines()]
 
 
 @pytest.mark.parametrize("run", ["masked", "tuned", "pairs"])
@@ -142,7 +141,7 @@ def test_a_users_own_files_are_scored(heedful, folder):
     assert done.status == 0, done.err
     records = [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
     assert len(records) == len(ROWS)
-    assert {"text", "label", "prediction", "correct"} <= set(records[0])
+    assert {"input", "output", "target", "correct"} <= set(records[0])
     assert heedful("evaluate", "masked", "--text", "text.txt", cwd=folder).status == 0
 
 

@@ -56,7 +56,7 @@ def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_pat
     options = ["--target", "DOG RED", "--view", "losses", "--view", "lens", "--view", "gradients"]
     found = ok(heedful("explain", transformer, "red dog", *options, "--json", cwd=tmp_path)).json()
     published("explanation", found)
-    assert found["answer"]["text"] == "DOG RED"
+    assert found["answer"]["output"] == "DOG RED"
     assert found["more"].keys() == {"losses", "lens", "gradients"}
     shown = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).out
     assert "(given, not predicted by the model)" in shown
@@ -108,7 +108,7 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
 
 
 def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_path):
-    for name, begins in (("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.json", b'{"version": 2')):
+    for name, begins in (("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.json", b'{"version": 3')):
         done = ok(heedful("explain", transformer, "red dog", "--out", name, cwd=tmp_path))
         assert (tmp_path / name).read_bytes().startswith(begins)
         assert f"wrote {name}" in done.err
@@ -149,16 +149,15 @@ def test_what_is_no_run(heedful, tmp_path):
 
 
 def test_a_page_is_what_the_page_maker_gives(transformer, tmp_path, monkeypatch):
-    import sys
-    import types
-
     from typer.testing import CliRunner
 
     from heedful.cli.main import app
+    from heedful.explain import page
 
-    module = types.ModuleType("heedful.explain.page")
-    module.page = lambda seen, exact: f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
-    monkeypatch.setitem(sys.modules, "heedful.explain.page", module)
+    def titled(seen, exact):
+        return f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
+
+    monkeypatch.setattr(page, "page", titled)
     out = tmp_path / "x.html"
     outcome = CliRunner().invoke(app, ["explain", str(transformer), "red", "--out", str(out)])
     assert outcome.exit_code == 0

@@ -77,7 +77,7 @@ def test_one_image_may_be_named_itself(heedful, folder):
     assert (done.status, done.out) == (0, "blue\n"), done.err
     done = heedful("predict", "run", "test/blue/2.png", "--jsonl", "--n-best", "2", cwd=folder)
     answer = json.loads(done.out)
-    assert (answer["image"], answer["text"]) == ("test/blue/2.png", "blue")
+    assert (answer["input"], answer["output"]) == ({"image": "test/blue/2.png"}, "blue")
     gone = heedful("predict", "run", "test/blue/none.png", cwd=folder)
     assert gone.status == 2
     assert "none.png: no such file" in gone.err
@@ -89,7 +89,10 @@ def test_several_images_and_folders_may_be_named(heedful, folder, tmp_path):
     done = heedful("predict", "run", "test/red/1.png", "test/blue/", "--jsonl", cwd=folder)
     answers = [json.loads(line) for line in done.out.splitlines()]
     images = sorted(path.name for path in (folder / "test/blue").glob("*.png"))
-    assert [answer["image"] for answer in answers] == ["test/red/1.png", *(f"test/blue/{n}" for n in images)]
+    assert [answer["input"]["image"] for answer in answers] == [
+        "test/red/1.png",
+        *(f"test/blue/{n}" for n in images),
+    ]
     assert done.status == 1  # test/blue/cut.png
     done = heedful("predict", "run", "test/red", "--out", tmp_path / "out.csv", cwd=folder)
     assert (done.status, done.out) == (0, ""), done.err
@@ -131,8 +134,8 @@ def test_json_lines_have_the_labels_or_the_error(heedful, folder):
     first, second = map(json.loads, done.out.splitlines())
     for record in (first, second):
         check("prediction", record)
-    assert (first["text"], first["id"], first["alternatives"][0]["text"]) == ("red", 0, "blue")
-    assert (second["text"], second["id"], second["error"]) == ("", 1, "x: no such file")
+    assert (first["output"], first["input"]["id"], first["alternatives"][0]["output"]) == ("red", 0, "blue")
+    assert (second["input"]["id"], second["error"]) == (1, "x: no such file")
 
 
 def test_json_lines_without_a_path_have_an_error(heedful, folder):
@@ -144,8 +147,8 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
     found = [json.loads(line) for line in done.out.splitlines()]
     for record in found:
         check("prediction", record)
-    assert [record["id"] for record in found] == [0, 1, 2, 3, 4]
-    assert [record["text"] for record in found] == ["red", "", "", "blue", ""]
+    assert [record["input"]["id"] for record in found] == [0, 1, 2, 3, 4]
+    assert [record.get("output") for record in found] == ["red", None, None, "blue", None]
     assert [record.get("error") for record in found] == [
         None,
         "standard input:2: field 'image' must be text, got null; remove such rows",
@@ -165,7 +168,7 @@ def test_it_is_scored_on_its_test_set_and_on_a_users_folder(heedful, folder):
     assert score["counts"] == {"examples": 16, "classes": 2, "unreadable": 1}
     assert score["details"]["confusion"] == [[8, 0], [0, 8]]
     records = [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
-    assert records[0]["image"] == "test/blue/0.png"
+    assert records[0]["input"]["image"] == "test/blue/0.png"
     own = heedful("evaluate", "run", "--folder", "test", cwd=folder)
     assert own.status == 0, own.err
     assert own.out.startswith("test: 16 examples\n")

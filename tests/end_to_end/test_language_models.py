@@ -77,9 +77,9 @@ def test_prompts_in_json_lines_are_answered_in_json_lines(heedful, model):
     plain = predict(heedful, model).out.split("\n")
     for number, record in enumerate(records):
         check("prediction", record)
-        assert (record["prompt"], record["id"]) == (PROMPTS[number], number)
+        assert record["input"] == {"prompt": PROMPTS[number], "id": number}
         assert len(record["alternatives"]) == 1
-        assert record["text"].replace("\\", "\\\\").replace("\n", "\\n") == plain[number]
+        assert record["output"].replace("\\", "\\\\").replace("\n", "\\n") == plain[number]
         assert record["score"] == pytest.approx(sum(record["log_probs"]), abs=1e-4)
 
 
@@ -93,9 +93,9 @@ def test_a_prompt_that_cannot_be_read_takes_nothing_from_the_others(heedful, mod
     assert done.status == 1
     found = [json.loads(line) for line in done.out.splitlines()]
     check("prediction", found[2])
-    assert (found[2]["input"], found[2]["text"]) == ({"prompt": None}, "")
-    assert [found[i]["text"] for i in (0, 1, 3, 4)] == [wanted[i]["text"] for i in (0, 1, 3, 4)]
-    assert len({record["text"] for record in wanted}) > 1
+    assert (found[2]["input"], found[2].keys()) == ({"prompt": None}, {"version", "input", "error"})
+    assert [found[i]["output"] for i in (0, 1, 3, 4)] == [wanted[i]["output"] for i in (0, 1, 3, 4)]
+    assert len({record["output"] for record in wanted}) > 1
 
 
 def test_a_prompt_that_is_not_utf8_is_left_out_of_what_is_shown(heedful, model):
@@ -126,7 +126,7 @@ def test_a_file_may_be_one_prompt(heedful, model):
     whole = predict(heedful, model, "prompt", "--whole").out
     record = json.dumps({"prompt": "the cat sat\nthe dog"}) + "\n"
     (answer,) = predict(heedful, model, "--jsonl", stdin=record).out.splitlines()
-    assert whole == json.loads(answer)["text"].replace("\n", "\\n") + "\n"
+    assert whole == json.loads(answer)["output"].replace("\n", "\\n") + "\n"
 
 
 def test_a_text_may_be_read_before_every_prompt(heedful, model):

@@ -179,7 +179,7 @@ def test_every_input_has_an_answer(run):
     ]
     assert len(plain) == len(structured) == len(inputs)
     for number, record in enumerate(structured):
-        assert record["id"] == number
+        assert record["input"]["id"] == number
         check("prediction", record)
 
 

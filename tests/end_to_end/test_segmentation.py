@@ -89,10 +89,10 @@ def test_json_lines_have_the_mask(heedful, folder):
     first, second = map(json.loads, done.out.splitlines())
     for record in (first, second):
         check("prediction", record)
-    assert (first["id"], second["id"], second["error"]) == (0, 1, "x: no such file")
-    assert first["mask"]["size"] == [56, 48]
-    assert sum(length for _, length in first["mask"]["runs"]) == 56 * 48
-    assert first["mask"]["runs"][0] == [255, 4]
+    assert (first["input"]["id"], second["input"]["id"], second["error"]) == (0, 1, "x: no such file")
+    assert first["output"]["size"] == [56, 48]
+    assert sum(length for _, length in first["output"]["runs"]) == 56 * 48
+    assert first["output"]["runs"][0] == [255, 4]
     assert sum(first["shares"].values()) == pytest.approx(1)
 
 
@@ -167,8 +167,8 @@ def test_scores_of_each_class_are_shown(heedful, folder):
         line.split() for line in done.out.splitlines()
     ]
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    assert [row["image"] for row in rows] == [f"scenes/images/{n}.png" for n in (0, 10, 12)]
-    assert all(0 <= row["mean_iou"] <= 1 for row in rows)
+    assert [row["input"]["image"] for row in rows] == [f"scenes/images/{n}.png" for n in (0, 10, 12)]
+    assert all(0 <= row["scores"]["mean_iou"] <= 1 for row in rows)
 
 
 def test_missing_masks_are_found_before_anything_else(heedful, folder, tmp_path):

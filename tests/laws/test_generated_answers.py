@@ -136,9 +136,10 @@ def test_a_text_is_marked_if_and_only_if_the_model_did_not_end_it(make, path, de
         for prediction in predictor.predict(inputs):
             for answer in (prediction, *prediction.alternatives):
                 assert answer.finished == (len(answer.log_probs) == len(answer.tokens) + 1)
-            noted = "output cut at" in (prediction.note or "")
+            noted = "output cut at" in "; ".join(prediction.notes)
             assert noted == (prediction.to_dict()["finished"] is False)
-            assert not noted or f"output cut at {len(prediction.tokens)} tokens (" in prediction.note
+            cut = f"output cut at {len(prediction.tokens)} tokens ("
+            assert not noted or any(note.startswith(cut) for note in prediction.notes)
 
 
 @every_predictor
@@ -149,11 +150,11 @@ def test_two_tokens_are_never_enough_for_texts_that_go_on(make, path, endless):
         predictor, inputs = made(make, DECODERS[decoder], path, max_length=SHORT)
         predictions = predictor.predict(inputs)
         assert [p.finished for p in predictions] == [False] * len(inputs)
-        assert all("output cut at 2 tokens (" in p.note for p in predictions)
+        assert all("output cut at 2 tokens (" in "; ".join(p.notes) for p in predictions)
         if decoder != "beam":
             for n, (given, whole) in enumerate(zip(inputs, predictions, strict=True)):
                 shown = streamed(predictor, given, n)
-                assert (shown.ids, shown.finished, shown.note) == (whole.ids, False, whole.note)
+                assert (shown.ids, shown.finished, shown.notes) == (whole.ids, False, whole.notes)
         rows = [LocatedRow({"source": n}, f"file:{n}") for n in range(len(inputs))]
         notes = PredictedRows(rows, predictions, {"empty": Tally()}).notes
         assert notes == [
@@ -177,7 +178,7 @@ def test_the_note_names_what_cut_the_text(endless):
     ):
         predictor, inputs = made(translator, decoding)
         predictor.sequence_format = EncoderDecoderFormat(longest)
-        assert predictor.predict(inputs[:1])[0].note == f"output cut at 2 tokens ({reason})"
+        assert predictor.predict(inputs[:1])[0].notes == (f"output cut at 2 tokens ({reason})",)
 
 
 def test_a_stop_string_ends_a_completion_even_at_the_last_token(endless):
@@ -190,7 +191,7 @@ def test_a_stop_string_ends_a_completion_even_at_the_last_token(endless):
             predictor.model, predictor.tokenizer, GreedyConfig(), context=11, limits=Limits(most, [stop])
         )
         (prediction,) = stopped.predict(inputs[:1])
-        assert (prediction.finished, prediction.note) == (True, None)
+        assert (prediction.finished, prediction.notes) == (True, ())
         assert stop not in prediction.text
 
 
@@ -251,7 +252,7 @@ def test_a_long_text_can_be_copied_with_the_default_maximum(kind, decoder):
     it = Translator(Copier(own.vocab_size), Tokenizers(own, own), DECODERS[decoder])
     for text in ("ä€" * 150, "the cat " * 90, "", "a"):
         (prediction,) = it.predict([text])
-        assert (prediction.text, prediction.finished, prediction.note) == (text, True, None)
+        assert (prediction.text, prediction.finished, prediction.notes) == (text, True, ())
 
 
 # A text once -------------------------------------------------------------------------------------------

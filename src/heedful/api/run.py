@@ -31,6 +31,7 @@ from heedful.runs.arguments import (
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.loading import LoadedRun, RunOptions, load_run
 from heedful.runs.prepare import check_rows
+from heedful.tasks.abstaining import Abstaining
 from heedful.tasks.base import Log
 from heedful.tasks.embedding import Embedding, embed, hidden_states
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
@@ -81,6 +82,8 @@ class Run(LoadedRun):
         attention: bool = False,
         first: int = 0,
         progress: Progress = False,
+        threshold: float | None = None,
+        otherwise: str | None = None,
         **options: Unpack[RunOptions],
     ) -> list[Prediction]:
         """Predict for each input; return as many predictions as inputs, in order.
@@ -97,6 +100,9 @@ class Run(LoadedRun):
                 samples.
             progress: whether to show progress; or a function, called with the number of inputs just
                 predicted.
+            threshold: hold an answer back whose probability is less (labels, tags, spans); its ``text`` is
+                then ``otherwise``, and the notes have the answer.
+            otherwise: the text in place of an answer that is held back, also that of an empty input.
             **options: ``beam``, the beam size (1 is greedy; default: that of the recipe); ``n_best``, the
                 number of answers per input (those after the first are ``alternatives``); ``decoding``, a
                 complete configuration that replaces the recipe's, or a map as in recipes; ``precision`` of
@@ -120,7 +126,7 @@ class Run(LoadedRun):
             predictor = self.predictor(attention=attention, progress=count, **options)
             if alignment:
                 predictor = self.aligning(predictor, alignment_head)
-            return predictor.predict(checked, first=first)
+            return Abstaining.of(self.task, predictor, threshold, otherwise).predict(checked, first=first)
 
     def aligning(self, predictor: Predictor, head: "Head | None" = None) -> "AligningPredictor":
         """Return a predictor that adds word alignments; its ``head`` is the one that aligns, and why.
@@ -227,7 +233,7 @@ class Run(LoadedRun):
         if errors := [embedding.error for embedding in embeddings if embedding.error]:
             raise DataError(errors[0])
         if truncated := [number for number, embedding in enumerate(embeddings, 1) if embedding.cut]:
-            first = embeddings[truncated[0] - 1].note
+            first = "; ".join(embeddings[truncated[0] - 1].notes)
             warnings.warn(
                 f"{len(truncated)} of {len(embeddings)} inputs were truncated; the first is input "
                 f"{truncated[0]}: {first}",

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.cli.output import log
 from heedful.cli.tables import TableWriter
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import EMPTY, HELD_BACK, Prediction
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -20,13 +21,12 @@ FIRST = 10
 """Number of notes per sort that are logged in full."""
 
 
-def answer_record(record: "Record", prediction: Prediction, columns: set[str]) -> JsonObject:
-    """Merge the answer with the input's other fields; those that clash with the answer go under ``input``.
-
-    The task's ``columns`` also go under ``input`` if the input could not be read.
-    """
-    answer = {**prediction.to_dict(), "version": 1}
-    return with_input(record, answer, {*prediction.keys(), *(columns if record.error else ())})
+def located(record: "Record", prediction: Prediction) -> Prediction:
+    """Return the prediction; the note that an input is empty says where the input is."""
+    if not prediction.is_empty or not str(record.location):
+        return prediction
+    notes = (f"{record.location}: {note}" if note.startswith(EMPTY) else note for note in prediction.notes)
+    return replace(prediction, notes=tuple(notes))
 
 
 def table_fields(record: "Record", table: TableWriter, columns: "Columns") -> JsonMapping:
@@ -75,7 +75,7 @@ class NoteLog:
     """
 
     def __init__(self) -> None:
-        self.n = self.failed = 0
+        self.n = self.failed = self.held_back = 0
         self._counts: Counter[str] = Counter()
         self._odd: Counter[str] = Counter()
 
@@ -89,11 +89,14 @@ class NoteLog:
             log(f"heedful: {answer.error}")
             return
         self._add_odd(answer, input_text)
-        if answer.note:
-            kind = "unknown words" if is_of_unknown_words(answer.note) else "a note"
+        notes = [note for note in answer.notes if not note.startswith(HELD_BACK)]
+        self.held_back += len(notes) < len(answer.notes)
+        if notes:
+            kind = "unknown words" if all(map(is_of_unknown_words, notes)) else "a note"
             self._counts[kind] += 1
             if self._counts[kind] <= FIRST:
-                log(f"heedful: {answer.note}: {input_text[:60]!r}{'…' * (len(input_text) > 60)}")
+                text = f": {input_text[:60]!r}{'…' * (len(input_text) > 60)}" if input_text else ""
+                log(f"heedful: {'; '.join(notes)}{text}")
 
     def _add_odd(self, answer: "Prediction | Embedding", input_text: Any) -> None:
         """Count an input that is answered like any other, although it is hardly a text."""
@@ -102,11 +105,13 @@ class NoteLog:
         texts = [input_text] if isinstance(input_text, str) else input_text
         if isinstance(texts, list) and any(isinstance(text, str) and NUL in text for text in texts):
             self._odd["with NUL characters, which are read as text"] += 1
-        if isinstance(input_text, str) and input_text.isspace() and not answer.note:
+        if isinstance(input_text, str) and input_text.isspace() and not answer.notes:
             self._odd["of white space alone, which is read as text"] += 1
 
     def summarize(self) -> None:
         """Log how many inputs are hardly texts, and how many further notes of each sort there were."""
+        if self.held_back:
+            log(f"heedful: {self.held_back:,} of {self.n:,} answers are held back: {HELD_BACK} the threshold")
         for kind, n in self._odd.items():
             log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}")
         for kind, n in self._counts.items():

@@ -86,7 +86,7 @@ def embed(
 def _output(record: "Record", embedding: "Embedding") -> JsonObject:
     """Return the JSON object of an input: its keys and its vector, or an error."""
     vector = None if embedding.vector is None else embedding.vector.tolist()
-    parts = {"vector": vector, "note": embedding.note, "error": embedding.error}
+    parts = {"vector": vector, "note": "; ".join(embedding.notes) or None, "error": embedding.error}
     answer = {"version": 1, **{key: part for key, part in parts.items() if part is not None}}
     return with_input(record, answer, parts.keys())
 

@@ -302,8 +302,8 @@ def _heads(explanation: "Explanation", choice: "HeadChoice") -> list[tuple[str, 
 def _show(explanation: "Explanation", tokens: bool) -> None:
     """Print the answer, the strongest links and the requested views."""
     result(f"{explanation.task}: {one_line(explanation.text)}")
-    if note := explanation.answer.get("note"):
-        result(f"  ({note})")
+    if notes := explanation.answer.get("notes"):
+        result(f"  ({'; '.join(notes)})")
     if (follows := explanation.answer.get("follows")) is not None:
         result(f"  (probability that the second text follows the first: {follows:.2f})")
     result("")

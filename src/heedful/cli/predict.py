@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answer_record, table_fields
+from heedful.cli.answers import NoteLog, located, table_fields
 from heedful.cli.input_streams import text_of
 from heedful.cli.inputs import Inputs
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
@@ -85,6 +85,23 @@ class DecodingOptions(DecodingChanges):
         ),
     ] = None
 
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Hold back answers less probable than this: labels, tags and answers from passages. "
+            "evaluate --accuracy finds a threshold.",
+        ),
+    ] = None
+    otherwise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Write this in place of answers that are held back, and for empty inputs. [default: none]",
+        ),
+    ] = None
+
     def _check_task_options(self, run: "Run") -> None:
         """Check that the run's task supports the options.
 
@@ -126,6 +143,12 @@ class DecodingOptions(DecodingChanges):
         if decoding is not None:
             log(f"heedful: decoding in {run.inference(precision).description}")
         return predictor
+
+    def abstaining(self, run: "Run", predictor: Predictor) -> Predictor:
+        """Return the predictor that holds answers back."""
+        from heedful.tasks.abstaining import Abstaining
+
+        return Abstaining.of(run.task, predictor, self.threshold, self.otherwise)
 
     def _aligning(self, run: "Run", predictor: Predictor) -> Predictor:
         """Return the predictor with word alignments, and log which head aligns."""
@@ -169,6 +192,8 @@ def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Pat
         raise RequestError("--alignment-head requires --alignment")
     if task.alignment_step != "output" and task.alignment_head is None:
         raise RequestError("--alignment-step requires --alignment-head")
+    if plain.stream and (task.threshold is not None or task.otherwise is not None):
+        raise RequestError("--stream is not supported with --threshold and --otherwise; remove one of them")
     if plain.stream and task.alignment:
         raise RequestError("--stream is not supported with --alignment; remove one of them")
     if (plain.stream or plain.whole) and inputs.structured:
@@ -210,17 +235,17 @@ def predict(
             stream = streaming(predictor, loaded_run.recipe.task.kind)
             answers = _streamed(loaded_run, stream, given.records)
         else:
-            answers = _answers(loaded_run, predictor, given.blocks())
-        columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
+            answers = _answers(loaded_run, task.abstaining(loaded_run, predictor), given.blocks())
         first_key = loaded_run.task.columns.inputs[0]
         notes = NoteLog()
-        for record, prediction in answers:
+        for record, answer in answers:
+            prediction = located(record, answer)
             if masks is not None:
                 masks.add(record.row.get(first_key, ""), prediction)
             if table is not None:
                 table.add(table_fields(record, table, loaded_run.task.columns), prediction)
             elif inputs.structured:
-                json_result(answer_record(record, prediction, columns))
+                json_result(prediction.to_dict(record.fields))
             else:
                 result("" if plain.stream else _line(prediction, task.alignment))
             notes.add(prediction, record.row.get(first_key))

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answer_record, answered
+from heedful.cli.answers import NoteLog, answered
 from heedful.cli.inputs import Inputs
 from heedful.cli.options import Device
 from heedful.cli.output import json_result, result
@@ -39,7 +39,7 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
     answers = answered(blocks, columns, loaded_run.score, lambda error: Prediction("", error=error))
     for record, prediction in answers:
         if inputs.structured:
-            json_result(answer_record(record, prediction, {*columns.inputs, *columns.required}))
+            json_result(prediction.to_dict(record.fields))
         else:
             result("" if prediction.error else f"{prediction.score:.4f}")
         notes.add(prediction, str(record.row.get(columns.inputs[-1], "")))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OUTPUTS = (".csv", ".tsv", ".jsonl")
 """Suffixes of files for predictions."""
 
-PREDICTION = "prediction"
+PREDICTION, INTERVAL = "prediction", ("low", "high")
 
 IN_MEMORY = 1 << 26
 """Number of bytes of predictions from which they are kept in a temporary file until they are written."""
@@ -64,12 +64,18 @@ class TableWriter(ExitStack):
         Raises:
             RequestError: the input has a field with the name of a column of predictions.
         """
+        if self.is_jsonl:
+            self._records.write(json_text(prediction.to_dict(own), allow_nan=False) + "\n")
+            return
         probabilities: dict[str, float] = {}
         with suppress(RequestError):  # a task without labels
             probabilities = prediction.label_probabilities()
         predicted: JsonObject = {PREDICTION: prediction.text}
         if (pairs := prediction.alignment) is not None:
-            predicted[ALIGNMENT] = pairs if self.is_jsonl else pharaoh(pairs)
+            predicted[ALIGNMENT] = pharaoh(pairs)
+        if (interval := prediction.details().get("interval")) is not None:
+            assert isinstance(interval, list)
+            predicted |= dict(zip(INTERVAL, interval, strict=True))
         predicted |= {f"p({label})": probability for label, probability in probabilities.items()}
         self._own_names |= dict.fromkeys(own)
         self._predicted_names |= dict.fromkeys(predicted)
@@ -78,7 +84,7 @@ class TableWriter(ExitStack):
                 f"--out {self.path}: the input has a field {clashes[0]!r}, which is a column of the output; "
                 "rename it"
             )
-        self._records.write(json_text({**own, **predicted}, allow_nan=not self.is_jsonl) + "\n")
+        self._records.write(json_text({**own, **predicted}) + "\n")
 
     def write(self) -> None:
         """Write the file; an existing one is replaced once the new one is complete."""

@@ -140,7 +140,7 @@ def prepare_input(run: LoadedRun, input: TaskInput, options: AnswerOptions = BES
     if problem := too_large(options.target, columns.longest_text):
         raise RequestError(f"target: {problem}")
     if options.target is not None and run.task.info.writes:
-        answer = Prediction(options.target, note=GIVEN)
+        answer = Prediction(options.target, notes=(GIVEN,))
     else:
         answer = _predicted_answer(run, input, options)
     prepared = run.task.model_input(run.model, input, options, answer)
@@ -180,7 +180,7 @@ def _predicted_answer(run: LoadedRun, input: TaskInput, options: AnswerOptions) 
         n_answers = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
         ranks = "0" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
         raise RequestError(f"{prefix}the run returned {n_answers}; expected {ranks}")
-    return replace(answers[rank], note=best.note)  # notes on the input come with the best answer
+    return replace(answers[rank], notes=best.notes)  # notes on the input come with the best answer
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from heedful.explain.json_format import json_pieces
 from heedful.explain.views import PAGE, SUFFIXES
 from heedful.files import IMAGES, whole_file
 from heedful.tasks.model_input import Axis
+from heedful.tasks.prediction import answer_text
 from heedful.typing import JsonMapping
 
 
@@ -30,7 +31,7 @@ class Explanation:
         task: kind of the run's task.
         run: name of the run.
         input: the input as it was passed.
-        answer: the prediction, as returned by `heedful.tasks.prediction.Prediction.to_dict`.
+        answer: the prediction (`heedful.tasks.prediction.Prediction.to_dict`).
         axes: by name: ``input``; or ``source``, ``target`` and ``prefix`` (the decoder's input); and
             ``memory``, the slots of compressed attention.
         maps: stack by stack, from the first to the last layer.
@@ -67,7 +68,7 @@ class Explanation:
     @property
     def text(self) -> str:
         """The answer as text; empty if it has none."""
-        return str(self.answer.get("text", ""))
+        return answer_text(self.answer)
 
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> AttentionMap:
         """Return the map of the layer with this index, from 0.

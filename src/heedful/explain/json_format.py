@@ -23,7 +23,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
 
-VERSION = 2
+VERSION = 3
 DIGITS = 6
 
 

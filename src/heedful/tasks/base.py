@@ -56,6 +56,7 @@ from heedful.tasks.prediction import (
     Predictor,
     TaskInput,
     TaskPredictor,
+    as_json,
 )
 from heedful.tasks.pretrained import WarmStart, fill_vectors
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -497,8 +498,15 @@ class Task(ABC):
         raise NotImplementedError
 
     def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
-        """Yield a record for each row: input, answer, prediction, and its scores. By default none."""
-        return iter(())
+        """Yield the JSON object of each prediction (`Prediction.to_dict`), with the entries of `compared`."""
+        names = (*self.columns.inputs, *self.columns.optional_inputs)
+        for (row, prediction), entries in zip(predicted, self.compared(predicted), strict=True):
+            row_input = {name: as_json(row.row[name]) for name in names if name in row.row}
+            yield {**prediction.to_dict(row_input), **entries}
+
+    def compared(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
+        """Yield the ``target`` of each row, whether the answer is ``correct``, and ``scores``, if any."""
+        raise NotImplementedError
 
     # Files of a run ----------------------------------------------------------------------------------------
 

@@ -32,11 +32,11 @@ from heedful.tasks.inputs.labels import (
     LabelsConfig,
     UnknownLabels,
     collect_labels,
+    compared_labels,
     first_labels,
     known_label,
     label_index,
     label_prediction,
-    label_records,
     label_scores,
     labelled_rows,
     located_label,
@@ -89,7 +89,7 @@ class Classification(WholeTextTask):
         unit="examples",
         evaluation_verb="labelling",
         memory_advice="lower model.max_length (language models: model.context)",
-        options=("n_best",),
+        options=("n_best", "threshold"),
     )
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
     calibrated_head: ClassVar[str] = "class"
@@ -183,8 +183,8 @@ class Classification(WholeTextTask):
         labels, n_best = self.processor.labels, options.n_best or 1
         outputs = self.model_outputs(model, inputs, class_logits, options.progress)
         return [
-            replace(label_prediction(logits.log_softmax(-1), labels, n_best), note=note, cut=cut)
-            for logits, note, cut in outputs
+            replace(label_prediction(logits.log_softmax(-1), labels, n_best), notes=notes, cut=cut)
+            for logits, notes, cut in outputs
         ]
 
     def model_input(
@@ -206,6 +206,6 @@ class Classification(WholeTextTask):
         texts = self.texts_of(predicted.rows)
         return scores, [*notes, *unknown_notes_by_column(self.processor.text, texts)]
 
-    def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
-        """Yield the texts, the target, the prediction and whether it is right."""
-        return label_records(predicted, self.text_columns)
+    def compared(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
+        """Yield the right label of each row, and whether it was predicted."""
+        return compared_labels(predicted)

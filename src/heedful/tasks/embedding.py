@@ -76,7 +76,7 @@ class EmbeddingInputs:
     batch: Callable[[Sequence[int]], Tokens | Images]
     has_pooling: bool
     poolings: tuple[Pooling, ...] = BIDIRECTIONAL
-    notes: Mapping[int, str] = field(default_factory=dict)
+    notes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     cut: Mapping[int, int] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
 
@@ -109,9 +109,9 @@ class EmbeddingInputs:
         for i, parts in enumerate(ids):
             n_specials = template.n_specials(len(parts))
             n_tokens[i] = min(max(1, sum(map(len, parts)) + n_specials), longest)
-            note, cut[i] = input_note(tokenizer, texts[i], parts, longest - n_specials)
-            if note is not None:
-                notes[i] = note
+            found, cut[i] = input_note(tokenizer, texts[i], parts, longest - n_specials)
+            if found:
+                notes[i] = found
 
         def read(parts: Sequence[Ids]) -> Sequence[Ids]:
             if keep == "last":
@@ -186,13 +186,13 @@ class Embedding:
 
     Args:
         vector: ``[d]``, or None if the input cannot be read.
-        note: what is unusual about the input.
+        notes: what is unusual about the input.
         error: why it cannot be read.
         cut: how many of its tokens were truncated.
     """
 
     vector: NDArray[np.float32] | None
-    note: str | None = None
+    notes: tuple[str, ...] = ()
     error: str | None = None
     cut: int = 0
 
@@ -236,7 +236,7 @@ def embed(
 
 def _embeddings(inputs: EmbeddingInputs, vectors: Mapping[int, NDArray[np.float32]]) -> Iterator[Embedding]:
     for i in range(len(vectors) + len(inputs.errors)):
-        yield Embedding(vectors.get(i), inputs.notes.get(i), inputs.errors.get(i), inputs.cut.get(i, 0))
+        yield Embedding(vectors.get(i), inputs.notes.get(i, ()), inputs.errors.get(i), inputs.cut.get(i, 0))
 
 
 def hidden_states(model: Model, inputs: Tokens | Images, tap: str | None = None) -> Float[Tensor, "T d"]:

@@ -18,7 +18,7 @@ from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tables import html_table
 from heedful.tasks.metrics.calibration import threshold_for
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.prediction import Prediction, PredictionT, TaskInput
+from heedful.tasks.prediction import VERSION, Prediction, PredictionT, TaskInput
 from heedful.training import distribution
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping, JsonObject
@@ -103,7 +103,7 @@ class Evaluation:
 
     def rows(self) -> Iterator[JsonMapping]:
         """The records, each with the version of their format."""
-        return ({"version": 1, **record} for record in self.records())
+        return ({"version": VERSION, **record} for record in self.records())
 
 
 @dataclass(frozen=True)

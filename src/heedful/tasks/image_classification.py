@@ -35,10 +35,10 @@ from heedful.tasks.inputs.labels import (
     LabelsConfig,
     UnknownLabels,
     collect_labels,
+    compared_labels,
     known_label,
     label_index,
     label_prediction,
-    label_records,
     label_scores,
     labelled_rows,
     located_label,
@@ -113,7 +113,7 @@ class ImageClassification(ImageTask):
         unit="examples",
         evaluation_verb="labelling",
         memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
-        options=("n_best",),
+        options=("n_best", "threshold"),
         fitting_message="measuring the images",
         encoding_message="reading the images",
     )
@@ -230,6 +230,6 @@ class ImageClassification(ImageTask):
         """Return accuracy, macro and micro F1, and the scores of the probabilities."""
         return label_scores(predicted, self.processor.labels, self.temperature)
 
-    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
-        """Yield the image, the target, the prediction and whether it is right."""
-        return label_records(predicted, (IMAGE,))
+    def compared(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
+        """Yield the right label of each image, and whether it was predicted."""
+        return compared_labels(predicted)

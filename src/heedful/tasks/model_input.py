@@ -116,7 +116,7 @@ class AnswerOptions:
                 f"alternative={self.alternative} is not supported if a target is given (it selects a "
                 "predicted answer); remove one of them"
             )
-        return Prediction(self.target, tokens=tokenizer.tokens(ids), note=GIVEN)
+        return Prediction(self.target, tokens=tokenizer.tokens(ids), notes=(GIVEN,))
 
 
 @dataclass(frozen=True)

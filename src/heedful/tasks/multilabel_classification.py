@@ -68,7 +68,7 @@ from heedful.tasks.thresholds import (
     shown,
 )
 from heedful.text.tokenizer import Tokenizer
-from heedful.typing import JsonMapping
+from heedful.typing import JsonMapping, JsonObject
 
 Threshold = Annotated[float, Field(gt=0, lt=1)]
 
@@ -148,6 +148,16 @@ class LabelSet(Prediction):
 
     labels: list[str] = field(default_factory=list)
     probabilities: dict[str, float] = field(default_factory=dict)
+    has_score: ClassVar[bool] = False
+
+    @property
+    def output(self) -> object:
+        """The labels."""
+        return self.labels
+
+    def details(self) -> JsonObject:
+        """Return the probability of every label."""
+        return {"probabilities": self.probabilities}
 
     def label_probabilities(self) -> dict[str, float]:
         """Return the probability of every label."""
@@ -245,11 +255,13 @@ class MultilabelClassification(Classification):
         outputs = self.model_outputs(model, inputs, class_logits, options.progress)
         return [self._label_set(thresholds, *output) for output in outputs]
 
-    def _label_set(self, thresholds: Thresholds, logits: Tensor, note: str | None, cut: int) -> LabelSet:
+    def _label_set(
+        self, thresholds: Thresholds, logits: Tensor, notes: tuple[str, ...], cut: int
+    ) -> LabelSet:
         probabilities = dict(zip(self.processor.labels, logits.sigmoid().tolist(), strict=True))
         labels = [label for label, p in probabilities.items() if p > thresholds[label]]
         text = self.recipe.task.separator.join(labels)
-        return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
+        return LabelSet(text, notes=notes, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
         self, model: Model, task_input: TaskInput, options: AnswerOptions, answer: Prediction
@@ -397,17 +409,11 @@ class MultilabelClassification(Classification):
                     )
                     break
 
-    def records(self, predicted: PredictedRows[LabelSet]) -> Iterator[JsonMapping]:
-        """Yield the texts, the target labels, the predicted ones, and whether they are the same."""
+    def compared(self, predicted: PredictedRows[LabelSet]) -> Iterator[JsonMapping]:
+        """Yield the right labels of each row, and whether they are those that were predicted."""
         for row, prediction in predicted:
-            (texts,), targets = self.texts_of([row]), self._labels(row)
-            yield {
-                **texts,
-                "label": targets,
-                "prediction": prediction.labels,
-                "probabilities": prediction.probabilities,
-                "correct": set(targets) == set(prediction.labels),
-            }
+            targets = self._labels(row)
+            yield {"target": targets, "correct": set(targets) == set(prediction.labels)}
 
     def _labels(self, row: LocatedRow[Row]) -> list[str]:
         return labels_of(row.row, self.recipe.task.separator)

@@ -1,13 +1,13 @@
 """Predictions, their options, and the interface of predictors."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from heedful.errors import RequestError, WorkError, type_name
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 8192
 """Maximum number of tokens of a batch outside training, with padding and all hypotheses."""
 
-_INTERNAL = {"ids", "cut", "distribution"}
-"""Fields that are not part of JSON."""
+VERSION = 2
+"""Version of the JSON object of a prediction; entries are only added to it."""
+
+HELD_BACK = "less probable than"
+"""The beginning of the note of an answer that is held back."""
+
+EMPTY = "the input is empty"
+"""The beginning of the note of an input that has no answer for this reason."""
 
 ImageInput: TypeAlias = "str | Path | bytes | LazyImage | np.ndarray | Image"
 """An image: its path, the bytes of a file, pixels, or an image of Pillow (see `LazyImage.of`)."""
@@ -76,7 +82,7 @@ class Prediction:
         source_tokens: the pieces that the model read, if attention was requested.
         attention: weights over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
-        note: what is unusual, such as an input that was truncated or has unknown words.
+        notes: what is unusual, such as an input that was truncated or has unknown words.
         error: why there is no answer (the input could not be read); ``text`` is then empty.
         grid: rows and columns of patches, if attention over an image was requested: its tokens are the
             patches, row by row.
@@ -86,8 +92,10 @@ class Prediction:
         alignment: pairs of a source word and an output word, from 0, if word alignments were requested
             (`heedful.explain.alignment.predictions`); alternatives have none.
         ids: the numbers of ``tokens`` in the vocabulary; equal pieces may have several. Not part of JSON.
-        cut: how many tokens of the input were truncated. JSON has it in the note.
-        distribution: of a classifier, all labels and the log-probability of each, ``[C]``. Not part of JSON.
+        cut: how many tokens of the input were truncated. JSON has it in the notes.
+        distribution: of a classifier, all labels and the log-probability of each, ``[C]``.
+        answered: whether ``text`` is the answer of the model, not a text in place of it
+            (`heedful.tasks.abstaining`).
     """
 
     text: str
@@ -97,7 +105,7 @@ class Prediction:
     alternatives: list["Prediction"] = field(default_factory=list)
     source_tokens: list[str] | None = None
     attention: list[list[list[list[float]]]] | None = None
-    note: str | None = None
+    notes: tuple[str, ...] = ()
     error: str | None = None
     grid: tuple[int, int] | None = None
     follows: float | None = None
@@ -108,6 +116,10 @@ class Prediction:
     distribution: "tuple[Sequence[str], NDArray[np.float32]] | None" = field(
         default=None, repr=False, compare=False
     )
+    answered: bool = field(default=True, repr=False)
+
+    has_score: ClassVar[bool] = True
+    """Whether ``score`` is used."""
 
     def __repr__(self) -> str:
         """Show what the answer has; of lists, only how long they are."""
@@ -139,22 +151,90 @@ class Prediction:
         """Return the answer as an image file, if it is an image (`TaskInfo.predicts_images`)."""
         return None
 
-    @classmethod
-    def keys(cls) -> frozenset[str]:
-        """Return the keys that `to_dict` may have."""
-        return frozenset(entry.name for entry in fields(cls)) - _INTERNAL
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no answer because the input is empty."""
+        return any(note.startswith(EMPTY) for note in self.notes)
 
-    def to_dict(self) -> JsonObject:
-        """Return JSON values; fields that are None are omitted."""
-        keys = self.keys()
-        values = {
-            name: getattr(self, name) for name in (entry.name for entry in fields(self)) if name in keys
+    @property
+    def confidence(self) -> float | None:
+        """The probability of the answer; None if it has none that could be compared with a threshold."""
+        return None if self.distribution is None else math.exp(min(self.score, 0.0))
+
+    def above(self, threshold: float, otherwise: str | None) -> Self:
+        """Return the answer if its probability is not less than a threshold.
+
+        Args:
+            threshold: the least probability.
+            otherwise: the text in place of a less probable answer; None: none.
+        """
+        if self.confidence is None or self.confidence >= threshold:
+            return self
+        note = f"{HELD_BACK} {threshold:g}: {self.text!r} ({self.confidence:.4g})"
+        return replace(self, text=otherwise or "", answered=False, notes=(*self.notes, note))
+
+    @property
+    def output(self) -> object:
+        """The answer as a JSON value: a text, a label, a list of labels or tags, a number or a mask."""
+        return self.text
+
+    def details(self) -> JsonObject:
+        """Return further entries of `to_dict`, which a kind of answer has besides those of all."""
+        return {}
+
+    def to_dict(self, input: JsonMapping | None = None) -> JsonObject:
+        """Return the JSON object of ``docs/schemas/prediction.schema.json``; empty entries are left out.
+
+        Args:
+            input: the row that was read, with all its columns.
+        """
+        row = {} if input is None else {"input": dict(input)}
+        if self.error is not None:
+            return {"version": VERSION, **row, "error": self.error}
+        return {"version": VERSION, **row, **self._answer()}
+
+    def _answer(self) -> JsonObject:
+        """Return the entries that an answer and its alternatives have."""
+        output = self.output if self.answered else self.text or None
+        if self.is_empty and not self.answered:
+            return {"output": output, "notes": list(self.notes)}
+        probabilities = {} if self.distribution is None else self.label_probabilities()
+        entries: JsonObject = {
+            "score": self.score if self.has_score else None,
+            "probabilities": probabilities,
+            "tokens": self.tokens,
+            "log_probs": self.log_probs,
+            "finished": self.finished,
+            **self.details(),
+            "follows": self.follows,
+            "alignment": None if self.alignment is None else [list(pair) for pair in self.alignment],
+            "source_tokens": self.source_tokens,
+            "attention": self.attention,
+            "grid": None if self.grid is None else list(self.grid),
+            "alternatives": [each._answer() for each in self.alternatives],
+            "notes": list(self.notes),
         }
-        plain = {key: value for key, value in values.items() if value is not None}
-        return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}
+        empty: tuple[object, ...] = (None, [], {})
+        kept = {key: value for key, value in entries.items() if key == "alignment" or value not in empty}
+        return {"output": output, **{key: value for key, value in kept.items() if value is not None}}
 
 
 PredictionT = TypeVar("PredictionT", bound=Prediction)
+
+
+def answer_text(answer: JsonMapping) -> str:
+    """Return the output of an answer, or of an alternative, as text; empty if there is none."""
+    output = answer.get("output")
+    if isinstance(output, list):
+        return (" " if "words" in answer else ", ").join(output)
+    if isinstance(output, Mapping):
+        return ", ".join(f"{label} {share:.1%}" for label, share in answer["shares"].items())
+    return f"{output:.6g}" if isinstance(output, float) else str(output or "")
+
+
+def as_json(value: object) -> object:
+    """Return a value of a row as JSON has it: an image is its path or description."""
+    return value if value is None or isinstance(value, str | int | float | list | dict) else str(value)
 
 
 class Predictor(Protocol):

@@ -58,7 +58,7 @@ from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
-from heedful.typing import JsonMapping
+from heedful.typing import JsonMapping, JsonObject
 
 
 class RegressionConfig(WholeTextConfig):
@@ -112,6 +112,16 @@ class NumberPrediction(Prediction):
 
     value: float = 0.0
     interval: tuple[float, float] | None = None
+    has_score: ClassVar[bool] = False
+
+    @property
+    def output(self) -> object:
+        """The number."""
+        return self.value
+
+    def details(self) -> JsonObject:
+        """Return the interval."""
+        return {"interval": None if self.interval is None else list(self.interval)}
 
 
 _DIGITS = re.compile(r"([-+]?)([0-9]+(?:[.,'’_\s][0-9]+)*)")
@@ -269,7 +279,7 @@ class Regression(WholeTextTask):
         return [
             NumberPrediction(
                 f"{prediction:.6g}",
-                note=output.note,
+                notes=output.notes,
                 cut=output.cut,
                 value=prediction,
                 interval=None if q is None else (prediction - q, prediction + q),
@@ -349,8 +359,6 @@ class Regression(WholeTextTask):
         unknown = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
         return scores, [*Points.of(row.row[LABEL] for row in predicted.rows).notes(LABEL), *unknown]
 
-    def records(self, predicted: PredictedRows[NumberPrediction]) -> Iterator[JsonMapping]:
-        """Yield the texts, the target and the prediction of each row."""
-        for row, prediction in predicted:
-            (texts,) = self.texts_of([row])
-            yield {**texts, "label": parse_target(row), "prediction": prediction.value}
+    def compared(self, predicted: PredictedRows[NumberPrediction]) -> Iterator[JsonMapping]:
+        """Yield the target of each row."""
+        return ({"target": parse_target(row)} for row in predicted.rows)

@@ -171,11 +171,12 @@ class SimilarityPrediction(Prediction):
     vectors: NDArray[np.float32] = field(
         default_factory=lambda: np.zeros((2, 0), dtype=np.float32), repr=False, compare=False
     )
+    has_score: ClassVar[bool] = False
 
-    @classmethod
-    def keys(cls) -> frozenset[str]:
-        """Return the keys that `to_dict` may have."""
-        return super().keys() - {"vectors"}
+    @property
+    def output(self) -> object:
+        """The cosine similarity."""
+        return self.value
 
 
 # Batches ------------------------------------------------------------------------------------------------
@@ -371,9 +372,9 @@ class SentenceEmbedding(TextTask):
             vectors = np.stack([each.vector for each in (first, second) if each.vector is not None])
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             value = float(np.clip(vectors[0].astype(np.float64) @ vectors[1], -1, 1))
-            note, cut = join_notes(first.note, second.note), first.cut + second.cut
+            notes, cut = join_notes(first.notes, second.notes), first.cut + second.cut
             predictions.append(
-                SimilarityPrediction(f"{value:.4f}", note=note, cut=cut, value=value, vectors=vectors)
+                SimilarityPrediction(f"{value:.4f}", notes=notes, cut=cut, value=value, vectors=vectors)
             )
         options.progress(len(inputs))
         return predictions
@@ -437,16 +438,15 @@ class SentenceEmbedding(TextTask):
         texts = [{column: str(row.row[column]) for column in (TEXT, PAIR)} for row in predicted.rows]
         return scores, unknown_notes_by_column(self.processor.text, texts)
 
-    def records(self, predicted: PredictedRows[SimilarityPrediction]) -> Iterator[JsonMapping]:
-        """Yield the texts of each row, their cosine similarity, and the given one or the rank of the pair."""
+    def compared(self, predicted: PredictedRows[SimilarityPrediction]) -> Iterator[JsonMapping]:
+        """Yield the given similarity of each row, or the rank of its pair among those of all rows."""
         pairs = [(row.row, p) for row, p in predicted if not _has_similarity(row)]
         ranks = iter(retrieval_ranks(*_queries(pairs)).tolist() if pairs else ())
-        for row, prediction in predicted:
-            record = {TEXT: row.row[TEXT], PAIR: row.row[PAIR], "prediction": prediction.value}
-            is_rated = _has_similarity(row)
-            yield record | (
-                {SIMILARITY: parse_target(row, SIMILARITY)} if is_rated else {"rank": next(ranks)}
-            )
+        for row in predicted.rows:
+            if _has_similarity(row):
+                yield {"target": parse_target(row, SIMILARITY)}
+            else:
+                yield {"scores": {"rank": next(ranks)}}
 
 
 def _has_similarity(row: LocatedRow[Row]) -> bool:

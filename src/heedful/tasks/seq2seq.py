@@ -56,7 +56,6 @@ from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.scheduled_sampling import DecayConfig, ScheduledSampling
-from heedful.typing import JsonObject
 
 
 class PairBatches:
@@ -384,8 +383,3 @@ def references_of(row: Row, column: str) -> list[str]:
     """Return the references of a row, a list or one text; if it has none, its text in ``column``."""
     references = row.get(REFERENCES) or [row[column]]
     return [references] if isinstance(references, str) else references
-
-
-def reference_record(references: Sequence[str]) -> JsonObject:
-    """Return the entry for references in the record of an input."""
-    return {"reference": references[0]} if len(references) == 1 else {REFERENCES: references}

@@ -9,12 +9,12 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.evaluation import PredictedRows
-from heedful.tasks.inputs.processor import SOURCE, TARGET
+from heedful.tasks.inputs.processor import TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
 from heedful.tasks.metrics.translation import References
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, reference_record, references_of
+from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, references_of
 from heedful.tasks.task_info import Columns
 from heedful.tasks.translation import Translation, TranslationRecipe
 from heedful.typing import JsonMapping, JsonObject
@@ -83,13 +83,12 @@ class Summarisation(Translation):
         likelihoods, notes = self.likelihood(model, predicted.rows)
         return [*scores.values(), *likelihoods], notes
 
-    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
-        """Yield source, references and summary of each row, with its scores."""
+    def compared(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
+        """Yield the references of each row, and the scores of the summary."""
         references = self.references(predicted.rows)
         row_scores = sentence_rouge(predicted.texts, references, **self._rouge)
-        for (row, prediction), texts, scores in zip(predicted, references, row_scores, strict=True):
-            record = {"source": row.row[SOURCE], **reference_record(texts), **prediction.to_dict()}
-            yield {**record, "scores": scores}
+        for texts, scores in zip(references, row_scores, strict=True):
+            yield {"target": texts, "scores": scores}
 
     @property
     def _rouge(self) -> JsonObject:

@@ -6,11 +6,12 @@ words, tags -> ids of the words, a mark on each first one -> stretches -> `Batch
 words -> ids -> stretches -> hidden states of first tokens -> tags
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ from heedful.tasks.base import Log, PreparedData, RowReader
 from heedful.tasks.calibration import CalibrationConfig, Classes
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
+from heedful.tasks.entities import entities_of
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
@@ -63,7 +65,7 @@ from heedful.tasks.inputs.words import (
 )
 from heedful.tasks.metrics.calibration import calibration_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.metrics.spans import SCHEMES, Scheme, SchemeName, nearest_scheme, scheme_of
+from heedful.tasks.metrics.spans import SCHEMES, Scheme, SchemeName, Span, nearest_scheme, scheme_of
 from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.model_input import (
     INPUT,
@@ -79,6 +81,8 @@ from heedful.tasks.model_input import (
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
+    EMPTY,
+    HELD_BACK,
     Prediction,
     PredictOptions,
     TaskInput,
@@ -200,10 +204,42 @@ class Tagged(Prediction):
     Args:
         words: the words of the input.
         tags: one for each word, as ``log_probs``.
+        line: the input; of a list of words, they with blanks between.
+        spans: those that the tags encode.
     """
 
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
+    line: str = field(default="", repr=False)
+    spans: list[Span] = field(default_factory=list, repr=False)
+
+    @property
+    def entities(self) -> list[JsonObject]:
+        """The spans as parts of the text (`heedful.tasks.entities`)."""
+        return entities_of(self.line, self.words, self.spans)
+
+    @property
+    def output(self) -> object:
+        """The tags."""
+        return self.tags
+
+    def above(self, threshold: float, otherwise: str | None) -> Self:
+        """Return the prediction with a text in place of each tag that is less probable than a threshold."""
+        held = [math.exp(min(log_prob, 0.0)) < threshold for log_prob in self.log_probs]
+        if not any(held):
+            return self
+        if otherwise is None:
+            raise RequestError(
+                "threshold: tags also need otherwise, the text in place of those below it, for example _"
+            )
+        tags = [otherwise if is_held else tag for tag, is_held in zip(self.tags, held, strict=True)]
+        note = f"{HELD_BACK} {threshold:g}: {sum(held)} of {len(tags)} tags"
+        spans = [span for span in self.spans if not any(held[span[1] : span[2]])]
+        return replace(self, text=" ".join(tags), tags=tags, spans=spans, notes=(*self.notes, note))
+
+    def details(self) -> JsonObject:
+        """Return the words and the entities."""
+        return {"words": self.words, "entities": self.entities}
 
 
 class _Stretch(NamedTuple):
@@ -235,6 +271,7 @@ class Tagging(TextTask):
         unit="words",
         evaluation_verb="tagging",
         memory_advice="lower model.max_length (language models: model.context)",
+        options=("threshold",),
     )
     target_column = TAGS
     validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
@@ -406,7 +443,7 @@ class Tagging(TextTask):
         pieces_of_input: list[list[_Stretch]] = [[] for _ in words]
         for piece in pieces:
             pieces_of_input[piece.input_index].append(piece)
-        return [self._tagged(*parts) for parts in zip(words, tags, pieces_of_input, strict=True)]
+        return [self._tagged(*parts) for parts in zip(inputs, words, tags, pieces_of_input, strict=True)]
 
     def _stretches(self, input_index: int, words: Sequence[str]) -> Iterator[_Stretch]:
         all_ids = word_ids(self.processor.text, words)
@@ -426,12 +463,16 @@ class Tagging(TextTask):
             yield [next(tags) for _ in piece.ids]
 
     def _tagged(
-        self, words: list[str], scored_tags: Sequence[tuple[int, float]], pieces: Sequence[_Stretch]
+        self,
+        task_input: TaskInput,
+        words: list[str],
+        scored_tags: Sequence[tuple[int, float]],
+        pieces: Sequence[_Stretch],
     ) -> Tagged:
         tags = [self.processor.labels[index] for index, _ in scored_tags]
         log_probs = [log_prob for _, log_prob in scored_tags]
         n_truncated = sum(piece.cut for piece in pieces)
-        note = join_notes(
+        notes = join_notes(
             f"words longer than {self.max_word_tokens} tokens are cut, by {n_truncated} in all"
             if n_truncated
             else None,
@@ -442,10 +483,12 @@ class Tagging(TextTask):
             " ".join(tags),
             sum(log_probs),
             log_probs=log_probs,
-            note=note if words else "the input is empty",
+            notes=notes if words else (EMPTY,),
             cut=n_truncated,
             words=words,
             tags=tags,
+            line=task_input if isinstance(task_input, str) else " ".join(words),
+            spans=self.scheme.spans(tags) if self.scheme else [],
         )
 
     def model_input(
@@ -504,17 +547,13 @@ class Tagging(TextTask):
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
 
-    def records(self, predicted: PredictedRows[Tagged]) -> Iterator[JsonMapping]:
-        """Yield words, target tags, prediction and the number of correct tags of each row."""
+    def compared(self, predicted: PredictedRows[Tagged]) -> Iterator[JsonMapping]:
+        """Yield the right tags of each row, and how many were predicted."""
         for row, prediction in predicted:
-            target_tags = words_and_tags(row)[1]
-            yield {
-                "words": prediction.words,
-                "tags": target_tags,
-                "prediction": prediction.tags,
-                "log_probs": prediction.log_probs,
-                "correct": sum(a == b for a, b in zip(target_tags, prediction.tags, strict=True)),
-            }
+            target = words_and_tags(row)[1]
+            n_right = sum(a == b for a, b in zip(target, prediction.tags, strict=True))
+            scores = {"correct_words": n_right, "words": len(target)}
+            yield {"target": target, "correct": n_right == len(target), "scores": scores}
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
         located_tags = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])

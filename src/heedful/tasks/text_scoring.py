@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from heedful.models.base import Model
-from heedful.tasks.inputs.texts import unknown_note
+from heedful.tasks.inputs.texts import join_notes, unknown_note
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.task_info import Columns
 from heedful.text.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ class TextScoring(ABC):
 
 
 def scored_prediction(
-    tokenizer: Tokenizer, text: str, ids: Sequence[int], log_probs: Sequence[float], note: str | None = None
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], log_probs: Sequence[float], notes: Sequence[str] = ()
 ) -> Prediction:
     """Return a given text with its score, the sum of its log-probabilities.
 
@@ -39,13 +39,13 @@ def scored_prediction(
         text: the text.
         ids: its tokens.
         log_probs: of its tokens, and of the end token if the model predicts it.
-        note: what is unusual; by default, unknown words.
+        notes: what is unusual; by default, unknown words.
     """
     return Prediction(
         text,
         score=sum(log_probs),
         tokens=tokenizer.tokens(ids),
         log_probs=list(log_probs),
-        note=note or unknown_note(tokenizer, [text], [ids]),
+        notes=join_notes(notes or unknown_note(tokenizer, [text], [ids])),
         ids=tuple(ids),
     )

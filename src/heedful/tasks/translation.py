@@ -38,7 +38,7 @@ from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_li
 from heedful.tasks.generation.reference_scores import left_out_notes, reference_likelihood
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.generation.target_scores import score_translations
-from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
+from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_notes
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.tasks.inputs.texts import join_notes, synthetic_ids, unknown_notes
 from heedful.tasks.metrics.loads import count_expert_loads
@@ -402,8 +402,8 @@ class Translation(Seq2SeqTask):
         refuse_empty(source)
         answer, target = self.answer_and_ids(tokenizers.target, len(source), options, answer)
         if options.target is not None:
-            note = source_note(tokenizers.source, text, source_ids, recipe.max_source)
-            answer = replace(answer, note=join_notes(answer.note, note))
+            note = source_notes(tokenizers.source, text, source_ids, recipe.max_source)
+            answer = replace(answer, notes=join_notes(answer.notes, note))
         if recipe.is_one_text:
             return self.concatenated_input(model, tokenizers, text, source, target, answer)
         axis = text_axis(tokenizers.source, [*source, SPECIALS.end], [text])
@@ -457,10 +457,9 @@ class Translation(Seq2SeqTask):
         notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
         return scores, notes + unknown_notes(TARGET, references, predicted=True)
 
-    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
-        """Yield source, reference and translation of each row, with its scores."""
+    def compared(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
+        """Yield the reference of each row, and the scores of the translation."""
         language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in predicted.rows]
         row_scores = sentence_scores(predicted.texts, references, language=language, lowercase=self.lowercase)
-        for (row, prediction), scores in zip(predicted, row_scores, strict=True):
-            pair = {"source": row.row[SOURCE], "reference": row.row[TARGET]}
-            yield {**pair, **prediction.to_dict(), "scores": scores}
+        for reference, scores in zip(references, row_scores, strict=True):
+            yield {"target": reference, "scores": scores}

@@ -47,7 +47,7 @@ def test_records_go_to_standard_output_and_scores_to_standard_error(evaluate, tm
         record = json.loads(line)
         probabilities = record["probabilities"]
         assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
-        assert record["prediction"] == max(probabilities, key=probabilities.get)
+        assert record["output"] == max(probabilities, key=probabilities.get)
 
 
 def test_records_and_json_do_not_share_standard_output(evaluate):

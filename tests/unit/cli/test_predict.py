@@ -55,7 +55,7 @@ def test_a_process_answers_while_its_input_stays_open(letters):
 def log_lines(capsys, *texts):
     notes = NoteLog()
     for number, note in enumerate(texts):
-        notes.add(Prediction("", note=note), f"input {number}")
+        notes.add(Prediction("", notes=(note,) if note else ()), f"input {number}")
     notes.summarize()
     out, err = capsys.readouterr()
     assert out == ""
@@ -93,8 +93,8 @@ def test_inputs_that_are_hardly_texts_are_counted_in_one_line_for_each_kind(caps
     for _ in range(n):
         for text in ("a\0b", ["a", "\0"], " ", "\t", "a", "", ["a"], None):
             notes.add(Prediction("x"), text)
-        notes.add(Prediction("x", note=CUT), "a")
-        notes.add(Prediction("", note="the input is empty"), "  ")
+        notes.add(Prediction("x", notes=(CUT,)), "a")
+        notes.add(Prediction("", notes=("the input is empty",)), "  ")
         notes.add(Prediction("", error="f:1: no JSON"), "\0")
     notes.summarize()
     found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("heedful: ")]

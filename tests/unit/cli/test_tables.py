@@ -24,6 +24,7 @@ from heedful.data.user_files import user_table
 from heedful.errors import DataError, RequestError
 from heedful.tasks.inputs.words import as_line, words_and_tags
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.tagging import Tagged
 from heedful.tasks.task_info import Columns
 
 
@@ -59,12 +60,12 @@ def test_parquet_is_read_as_other_tables(reviews, tmp_path, text):
     predict(reviews, tmp_path / "in.parquet", *chosen, "--out", out)
     *lines, _ = out.read_text(encoding="utf-8").split("\n")
     records = [json.loads(line) for line in lines]
-    kept = [(record[text], record["day"], record["n"], record["prediction"]) for record in records]
+    kept = [(*(record["input"][name] for name in (text, "day", "n")), record["output"]) for record in records]
     rows = zip(columns[text], (3, None), expected, strict=True)
     assert kept == [(value, "2020-05-17", n, label) for value, n, label in rows]
     assert all("image" not in record for record in records)
     *lines, rest = predict(reviews, tmp_path / "in.parquet", *chosen, "--jsonl").stdout.split("\n")
-    assert [json.loads(line)["text"] for line in lines] == expected
+    assert [json.loads(line)["output"] for line in lines] == expected
     assert not rest
 
 
@@ -108,7 +109,9 @@ def test_texts_are_found_by_the_recipes_names_or_the_tasks(reviews, tmp_path, na
     out = tmp_path / "out.jsonl"
     predict(reviews, tmp_path / name, "--out", out)
     records = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [record["prediction"] for record in records] == labels(reviews, "a, b", "b")
+    assert [record.get("output", record.get("prediction")) for record in records] == labels(
+        reviews, "a, b", "b"
+    )
     (expected, *_) = heedful.load(reviews, device="cpu").predict(["a, b"])
     assert math.exp(expected.score) == records[0][f"p({expected.text})"]
 
@@ -118,7 +121,7 @@ def test_a_table_has_one_line_of_plain_output_for_each_record_and_none_for_the_h
     done = predict(reviews, tmp_path / "in.csv.gz")
     assert done.stdout.splitlines() == labels(reviews, "a", "b")
     lines = predict(reviews, tmp_path / "in.csv.gz", "--jsonl", "--n-best", 2).stdout.splitlines()
-    assert [(json.loads(line)["id"], json.loads(line)["review"]) for line in lines] == [
+    assert [(json.loads(line)["input"]["id"], json.loads(line)["input"]["review"]) for line in lines] == [
         ("1", "a"),
         ("2", "b"),
     ]
@@ -328,9 +331,13 @@ def test_words_and_their_tags_are_written_as_training_reads_them(tmp_path_factor
     with TableWriter(path) as writer:
         for words, of_words in zip(sentences, tags, strict=True):
             record = Record(Location("x"), {"tokens": words, "other": ["a", "b"]}, {"words": words})
-            writer.add(table_fields(record, writer, columns), Prediction(" ".join(of_words)))
+            answer = Tagged(" ".join(of_words), words=words, tags=of_words)
+            writer.add(table_fields(record, writer, columns), answer)
         writer.write()
-    source = user_table(path, ("words", "tags"), None, {"words": "tokens", "tags": "prediction"})
+    names = {"words": "input.tokens", "tags": "output"}
+    if suffix != ".jsonl":
+        names = {"words": "tokens", "tags": "prediction"}
+    source = user_table(path, ("words", "tags"), None, names)
     read = [words_and_tags(row) for row in source.open(path.parent)]
     assert [each for _, each in read] == tags
     expected = [[word if suffix == ".jsonl" else as_line([word]) for word in words] for words in sentences]

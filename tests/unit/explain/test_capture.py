@@ -196,7 +196,7 @@ def test_a_completion_is_cut_where_the_context_ends(explained):
     seen = explain_input(run, prompt)
     assert len(seen.answer["tokens"]) <= room
     if len(seen.answer["log_probs"]) == len(seen.answer["tokens"]):
-        assert f"cut after {room} tokens" in seen.answer["note"]
+        assert seen.answer["notes"][0].startswith(f"cut after {room} tokens")
         assert len(seen.axes["input"].tokens) == run.recipe.model.context
 
 
@@ -236,7 +236,7 @@ def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
     run, _ = explained("masked")
     seen = explain_input(run, "the cat")
     assert seen.maps
-    assert seen.answer["note"] == "there is no [MASK] to fill"
+    assert seen.answer["notes"] == ["there is no [MASK] to fill"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_the_words_of_a_tagger_are_those_that_were_given(explained):
         assert list(side.surface) == seen.answer["words"]
         reading = prepare_input(run, given)
         assert [side.words[place] for place in reading.targets.positions] == list(range(len(side.surface)))
-        assert reading.targets.names == seen.answer["tags"]
+        assert reading.targets.names == seen.answer["output"]
         scores = reading.targets.scores(run.model(reading.batch.inputs), reading.batch)
         assert scores.tolist() == pytest.approx(seen.answer["log_probs"], abs=1e-5)
 
@@ -288,7 +288,7 @@ def test_a_number_is_in_the_unit_of_the_data(explained):
     run, given = explained("regression")
     reading = prepare_input(run, given)
     scores = reading.targets.scores(run.model(reading.batch.inputs), reading.batch)
-    assert scores.tolist() == pytest.approx([reading.answer.to_dict()["value"]], rel=1e-5)
+    assert scores.tolist() == pytest.approx([reading.answer.to_dict()["output"]], rel=1e-5)
 
 
 @pytest.mark.parametrize(("name", "before"), [("images", 1), ("images without class token", 0)])
@@ -366,7 +366,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     assert seen.log_probs["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
     assert seen.answer["log_probs"] == seen.log_probs["target"]
     assert seen.answer["score"] == pytest.approx(sum(result.log_probs.tolist()), abs=1e-5)
-    assert (seen.answer["text"], seen.answer["note"]) == (target, GIVEN)
+    assert (seen.answer["output"], seen.answer["notes"]) == (target, [GIVEN])
 
 
 def test_an_empty_target_ends_at_once(explained):
@@ -432,7 +432,7 @@ def test_every_beam_can_be_looked_at(explained):
     assert len(best.alternatives) <= 2  # distinct texts
     for number, prediction in enumerate([best, *best.alternatives]):
         seen = explain_input(run, given, options=AnswerOptions(alternative=number))
-        assert seen.answer["text"] == prediction.text
+        assert seen.answer["output"] == prediction.text
         assert seen.axes["target"].tokens == (*prediction.tokens, "</s>")
         n = len(prediction.log_probs)
         assert seen.log_probs["target"][:n] == pytest.approx(prediction.log_probs, abs=1e-4)
@@ -452,13 +452,10 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     run, _ = explained("one text")
     long = "red dog runs " * 5
     wide = BeamConfig(beam=3, n_best=2, max_length=MaxLength(ratio=0, extra=5))
-    best = explain_input(run, long, options=AnswerOptions(decoding=wide)).answer["note"]
-    assert best == "source cut from 15 to 10 tokens"
-    assert (
-        explain_input(run, long, options=AnswerOptions(decoding=wide, **options))
-        .answer["note"]
-        .endswith(best)
-    )
+    best = explain_input(run, long, options=AnswerOptions(decoding=wide)).answer["notes"]
+    assert best == ["source cut from 15 to 10 tokens"]
+    other = explain_input(run, long, options=AnswerOptions(decoding=wide, **options))
+    assert other.answer["notes"][-1:] == best
 
 
 # Refusals --------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_images_are_given_by_their_paths(command, explained, image, tmp_path, na
     found = json.loads(command(name, image, "--json", "--out", out))
     assert found["input"] == str(image)
     (prediction,) = explained(name)[0].predict([image])
-    assert found["answer"]["text"] == prediction.text
+    assert found["answer"]["output"] == prediction.text
     assert imread(out).shape[2] == 4
 
 

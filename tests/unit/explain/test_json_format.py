@@ -44,7 +44,7 @@ def test_every_explanation_is_what_the_schema_says(published, explained, others,
     seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views, others=others(every))
     plain = through_json(published, seen)
     assert "".join(json_pieces(seen)) == json_text(jsonable(seen))
-    assert (plain["version"], plain["run"], plain["task"]) == (2, seen.run, seen.task)
+    assert (plain["version"], plain["run"], plain["task"]) == (3, seen.run, seen.task)
     assert plain["answer"] == json.loads(json.dumps(seen.answer))
     assert plain["more"] == json.loads(json.dumps(seen.views))
     assert len(plain["maps"]) == len(seen.maps)
@@ -78,7 +78,7 @@ def test_an_image_is_a_png_in_base64(published, explained):
 )
 def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
     side = Axis(("a",), (0,), ("a",))
-    answer = {"text": "", "score": 0.0, "alternatives": []}
+    answer = {"output": "", "score": 0.0}
     seen = Explanation("x", "r", given, answer, {"input": side}, [], {"input": [-float("inf")]})
     plain = through_json(published, seen)
     assert plain["input"] == wanted
@@ -133,7 +133,7 @@ def test_a_text_that_was_written_from_another_has_its_alignment(published, expla
 # In pieces
 
 
-ANSWER = {"text": "", "score": 0.0, "alternatives": []}
+ANSWER = {"output": "", "score": 0.0}
 
 
 def with_weights(*weights, given="a text"):

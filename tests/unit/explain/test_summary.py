@@ -20,7 +20,7 @@ OTHER = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0.6, 0, 0, 0.4], [0, 0, 0, 1]], n
 
 def made(*maps, axes=None):
     axes = axes or {"source": SOURCE, "target": TARGET}
-    return Explanation("translation", "r", "a b", {"text": "x y"}, axes, maps)
+    return Explanation("translation", "r", "a b", {"output": "x y"}, axes, maps)
 
 
 def cross(layer, *heads, numbers=None):
@@ -78,7 +78,7 @@ def test_blanks_before_the_end_are_no_words():
         "target": Axis(("x", "y", "\u2581", "</s>"), (0, 1, -1, -1), ("x", "y")),
     }
     weights = np.array([[0.6, 0.2, 0.2], [0.4, 0.35, 0.25], [1, 0, 0], [1, 0, 0]], dtype=np.float32)
-    seen = Explanation("translation", "r", "a ", {"text": "x y "}, sides, [cross(0, weights)])
+    seen = Explanation("translation", "r", "a ", {"output": "x y "}, sides, [cross(0, weights)])
     assert word_alignment(summary_matrix(seen)) == "0-0"
 
 

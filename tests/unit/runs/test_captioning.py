@@ -240,8 +240,8 @@ def test_the_captions_are_right_and_decoding_goes_the_plain_way(run):
     assert scores["exact match"].counts["sentences"] == N["test"]
     assert scores["perplexity"].value < 1.3
     records = list(found.rows())
-    assert [r["image"] for r in records] == [f"images/test{i}.png" for i in range(N["test"])]
-    assert all(set(r) >= {"version", "reference", "text", "scores"} for r in records)
+    assert [r["input"]["image"] for r in records] == [f"images/test{i}.png" for i in range(N["test"])]
+    assert all(set(r) >= {"version", "input", "output", "target", "scores"} for r in records)
     assert run.inference().description.startswith("fp32 on the plain path")
 
 
@@ -339,8 +339,8 @@ def test_an_image_is_written_for_once_and_scored_against_all_of_its_captions(run
     assert scores["BLEU"].counts["sentences"] == 2
     assert scores["perplexity"].counts["sentences"] == 3
     first, second = found.rows()
-    assert first["references"] == ["red above blue", "blue above green here"]
-    assert (second["reference"], second["text"]) == ("all green", "all green")
+    assert first["target"] == ["red above blue", "blue above green here"]
+    assert (second["target"], second["output"]) == (["all green"], "all green")
     # Of its words 4/5, clipped to one reference each, of pairs 4/4, of triples 2/3, of fours 0/2 (as 1/4).
     assert first["scores"]["BLEU"] == pytest.approx(100 * (4 / 5 * 4 / 4 * 2 / 3 * 1 / 4) ** (1 / 4))
 
@@ -363,7 +363,7 @@ def test_exact_matches_and_limits_count_images(run, folder):
     scores = {score.name: score for score in found.scores}
     assert scores["exact match"].value == 1
     assert scores["BLEU"].value == pytest.approx(100)
-    assert [len(row["references"]) for row in found.rows()] == [2]
+    assert [len(row["target"]) for row in found.rows()] == [2]
 
 
 def test_the_perplexity_is_that_of_all_captions(run, folder):
@@ -476,7 +476,7 @@ def test_unreadable_images_of_a_test_set_are_left_out_where_the_recipe_drops_suc
     found = evaluate(dropping, name, source)
     assert found.notes == [f"dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
     assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
-    assert [row["image"] for row in found.rows()] == ["images/test0.png"]
+    assert [row["input"]["image"] for row in found.rows()] == ["images/test0.png"]
     (folder / "some.jsonl").write_text(lines[0] + "\n")
     with pytest.raises(DataError, match=r"some.jsonl: gone.png: no such file"):
         evaluate(dropping, name, source)
@@ -616,6 +616,6 @@ def test_scenes_are_read_by_a_recipe(tmp_path):
     run = load(tmp_path / "run", device="cpu")
     found = evaluate(run, "test", run.recipe.data.test["test"])
     rows = [*found.rows()]
-    assert [row["reference"] for row in rows] == [caption(scene("test", n)) for n in range(3)]
+    assert [row["target"] for row in rows] == [[caption(scene("test", n))] for n in range(3)]
     predictions = run.predict([pixels(scene("test", n)) for n in range(3)])
-    assert [row["text"] for row in rows] == [each.text for each in predictions]
+    assert [row["output"] for row in rows] == [each.text for each in predictions]

@@ -184,8 +184,9 @@ def test_macro_f1_is_measured_only_if_it_is_asked_for(trained):
 def test_predictions_are_labels_with_their_probabilities(run):
     first, second, third = run.predict(["the honey", "a lemon", ""], n_best=3)
     assert (first.text, second.text) == ("sweet", "sour")
-    assert {p.text for p in (third, *third.alternatives)} == {"salt", "sour", "sweet"}
-    for prediction in (first, second, third):
+    assert {p.text for p in (second, *second.alternatives)} == {"salt", "sour", "sweet"}
+    assert (third.text, third.notes, third.alternatives) == ("", ("the input is empty",), [])
+    for prediction in (first, second):
         scores = [prediction.score, *(p.score for p in prediction.alternatives)]
         assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-5)
 
@@ -207,7 +208,7 @@ def test_scores_are_those_of_the_predictions(run):
     assert scores["accuracy"].value == np.mean([a == b for a, b in zip(predicted, labels, strict=True)])
     assert scores["accuracy"].counts == {"examples": 31, "classes": 3}
     records = list(found.rows())
-    assert [r["prediction"] for r in records] == predicted
+    assert [r["output"] for r in records] == predicted
     assert [r["correct"] for r in records] == [a == b for a, b in zip(predicted, labels, strict=True)]
 
 

@@ -205,7 +205,7 @@ def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
         inputs = [tmp_path / path for path in inputs]
     predictions = run.predict(inputs)
     assert [i for i, p in enumerate(predictions, 1) if p.cut] == ([*LONG] if case.predicted else [])
-    of_inputs = {(p.note or "").partition("output cut at")[0].removesuffix("; ") for p in predictions}
+    of_inputs = {"; ".join(p.notes).partition("output cut at")[0].removesuffix("; ") for p in predictions}
     assert of_inputs == {"", case.predicted or ""}
 
 

@@ -129,7 +129,7 @@ def test_a_run_trains_on_the_rest_and_every_split_is_scored_on_its_part(folder):
     run = load(folder / "run", device="cpu")
     for name in ("train", "valid", "test"):
         evaluation = evaluate(run, name, chosen_splits(run, name, None)[name])
-        assert [(row["label"], row["text"]) for row in evaluation.rows()] == parts[name]
+        assert [(row["target"], row["input"]["text"]) for row in evaluation.rows()] == parts[name]
     assert [*chosen_splits(run, "other", None)] == ["other"]
 
 

@@ -167,11 +167,11 @@ def test_predictions_are_labels_with_their_probabilities(folder, run):
 def test_scores_are_those_of_the_predictions(folder, run):
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     records = list(found.rows())
-    assert [record["image"] for record in records[:3]] == [f"test/{label}/0.png" for label in LABELS]
-    predicted = [p.text for p in run.predict([str(folder / r["image"]) for r in records])]
-    assert [record["prediction"] for record in records] == predicted
+    assert [record["input"]["image"] for record in records[:3]] == [f"test/{label}/0.png" for label in LABELS]
+    predicted = [p.text for p in run.predict([str(folder / r["input"]["image"]) for r in records])]
+    assert [record["output"] for record in records] == predicted
     scores = {score.name: score for score in found.scores}
-    right = [p == r["label"] for p, r in zip(predicted, records, strict=True)]
+    right = [p == r["target"] for p, r in zip(predicted, records, strict=True)]
     assert scores["accuracy"].value == np.mean(right)
     assert scores["accuracy"].counts == {"examples": 30, "classes": 3}
 

@@ -137,4 +137,4 @@ def test_labels_are_counted_before_training(tmp_path):
     assert f"  classes: 7 5, {others}, and 3 more with 3" in lines
     found = scores_of(run)
     assert not [note for note in found.notes if "training has not seen" in note]
-    assert [record["label"] for record in found.records()] == ["1", "1"]
+    assert [record["target"] for record in found.records()] == ["1", "1"]

@@ -99,13 +99,13 @@ def test_it_learns_sets_and_scores_are_those_of_the_predictions(run):
     assert run.processor.labels == ("even", "prime", "threes")
     true = sum(len(p & set(t)) for p, t in zip(predicted, truths, strict=True))
     either = sum(len(p) + len(t) for p, t in zip(predicted, truths, strict=True))
-    micro, _, exact = (score.value for score in found.scores)
+    micro, _, exact, *_ = (score.value for score in found.scores)
     assert micro == pytest.approx(2 * true / either)
     assert micro > 0.9
     assert exact == pytest.approx(np.mean([p == {*t} for p, t in zip(predicted, truths, strict=True)]))
     records = list(found.rows())
-    assert [record["label"] for record in records] == [*truths]
-    assert [set(record["prediction"]) for record in records] == predicted
+    assert [record["target"] for record in records] == [*truths]
+    assert [set(record["output"]) for record in records] == predicted
 
 
 def test_a_label_is_predicted_above_the_threshold_alone(run):
@@ -124,7 +124,7 @@ def test_each_predicted_label_is_a_question_with_its_probability(run):
         scores = given.targets.scores(run.model(given.batch.inputs), given.batch)
     expected = [np.log(found.probabilities[label]) for label in found.labels]
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
-    assert explained.answer["text"] == found.text
+    assert explained.answer["output"] == found.labels
     with pytest.raises(RequestError, match=r"unknown label 'odd'; expected one of even, prime, threes"):
         explain_input(run, "two seven", options=AnswerOptions(target="even,odd"))
 

@@ -194,4 +194,4 @@ def test_rouge_is_to_the_nearest_of_several_references(tmp_path):
     assert pytest.approx(found["several"].scores[0].value) in validations
     # The likelihood is that of the target alone.
     assert found["several"].scores[3] == found["first"].scores[3]
-    assert next(iter(found["several"].rows()))["references"] == rows[0]["summaries"]
+    assert next(iter(found["several"].rows()))["target"] == rows[0]["summaries"]

@@ -116,13 +116,14 @@ def test_scores_are_those_of_the_predictions(run):
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     records = list(rows(31, 2))
     predicted = [p.text for p in run.predict([(r["question"], r["passage"]) for r in records])]
-    exact, f1 = found.scores
+    exact, f1, *_ = found.scores
     assert exact.value == np.mean([is_exact(p, r["answer"]) for p, r in zip(predicted, records, strict=True)])
     assert exact.counts == {"questions": 31, "answerable": 31}
     assert f1.value >= exact.value
     written = list(found.rows())
-    assert [r["prediction"] for r in written] == predicted
-    assert {"question", "passage", "answer", "exact", "f1", "start", "end"} <= set(written[0])
+    assert [r["output"] or "" for r in written] == predicted
+    assert {"input", "output", "target", "correct", "scores", "start", "end"} <= set(written[0])
+    assert written[0]["scores"].keys() == {"exact_match", "f1"}
 
 
 def test_a_users_own_table_is_scored(run, tmp_path):
@@ -149,7 +150,7 @@ def test_of_several_right_answers_the_nearest_counts_and_the_first_is_learned(tm
     exact = found.scores[0]
     assert exact.value == np.mean([is_exact(p, a) for p, a in zip(predicted, right, strict=True)])
     assert exact.signature == "norm:squad|references:3"
-    assert [r["answer"] for r in found.rows()] == [r["answer"] for r in tested]
+    assert [r["target"] for r in found.rows()] == [r["answer"] for r in tested]
 
 
 def test_files_of_squads_form_are_learned_from_and_scored(tmp_path):

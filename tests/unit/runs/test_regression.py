@@ -91,7 +91,13 @@ def run(trained):
 @pytest.mark.slow
 def test_a_run_holds_its_scale_and_learns(trained):
     card = json.loads((trained / "run.json").read_text())
-    assert set(card["files"]) == {"recipe.yaml", "text.tokenizer.json", "scale.json", "weights.safetensors"}
+    assert set(card["files"]) == {
+        "recipe.yaml",
+        "text.tokenizer.json",
+        "scale.json",
+        "residuals.json",
+        "weights.safetensors",
+    }
     numbers = [float(label) for label, _ in rows(97, 0)]
     scale = json.loads((trained / "scale.json").read_text())
     assert scale == {
@@ -109,13 +115,13 @@ def test_scores_are_those_of_the_predictions_in_their_unit(run):
     labels, texts = zip(*rows(31, 2), strict=True)
     predicted, right = [p.value for p in run.predict(list(texts))], [float(label) for label in labels]
     assert min(predicted) > 990
-    pearson, spearman, mse = (score.value for score in found.scores)
+    pearson, spearman, mse, *_ = (score.value for score in found.scores)
     assert pearson == pytest.approx(stats.pearsonr(predicted, right).statistic, abs=1e-6)
     assert spearman == pytest.approx(stats.spearmanr(predicted, right).statistic, abs=1e-6)
     assert mse == pytest.approx(np.mean((np.array(predicted) - right) ** 2))
     records = list(found.rows())
-    assert [r["prediction"] for r in records] == predicted
-    assert [r["label"] for r in records] == right
+    assert [r["output"] for r in records] == predicted
+    assert [r["target"] for r in records] == right
     assert found.scores[0].counts == {"examples": 31}
 
 

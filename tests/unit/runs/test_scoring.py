@@ -102,7 +102,7 @@ def check(run, predictions, texts, tokenizer, *, ends):
         assert len(prediction.log_probs) == len(ids) + ends
         assert prediction.score == close(math.fsum(prediction.log_probs))
         assert all(p <= 0 for p in prediction.log_probs)
-        assert (prediction.note is None) == (SPECIALS.unknown not in ids)
+        assert (not prediction.notes) == (SPECIALS.unknown not in ids)
 
 
 def test_a_language_model_gives_each_token_those_before_it(runs):
@@ -144,8 +144,8 @@ def test_a_target_is_given_its_source(runs, name):
         assert prediction.log_probs == close(expected)
         assert prediction.score == close(sum(expected))
         assert prediction.tokens == tokenizers.target.tokens(ids)
-    assert "source words" in predictions[4].note
-    assert "unknown" in predictions[5].note
+    assert "source words" in "; ".join(predictions[4].notes)
+    assert "unknown" in "; ".join(predictions[5].notes)
 
 
 def test_a_target_after_its_source_in_one_text(runs):
@@ -229,10 +229,10 @@ def test_batched_equals_single(runs, images, name):
     for task_input, prediction in zip(inputs, batched, strict=True):
         (single,) = run.score([task_input])
         assert single.log_probs == close(prediction.log_probs)
-        assert (single.text, single.tokens, single.note) == (
+        assert (single.text, single.tokens, single.notes) == (
             prediction.text,
             prediction.tokens,
-            prediction.note,
+            prediction.notes,
         )
     assert run.score([]) == []
 
@@ -309,7 +309,8 @@ def test_json_lines_have_each_token(runs, tmp_path, published):
     *records, failed = map(json.loads, outcome.stdout.splitlines())
     for i, (record, prediction) in enumerate(zip(records, run.score(PAIRS), strict=True)):
         published("prediction", record)
-        assert (record["id"], record["text"], record["tokens"]) == (i, prediction.text, prediction.tokens)
+        assert record["input"]["id"] == i
+        assert (record["output"], record.get("tokens", [])) == (prediction.text, prediction.tokens)
         assert record["log_probs"] == prediction.log_probs
     assert "target" in failed["error"]
 

@@ -204,9 +204,9 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, decoder):
 def test_scores_are_those_of_the_pixels_of_the_predictions(folder, run):
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     records = list(found.rows())
-    assert [record["image"] for record in records[:2]] == ["test/images/0.png", "test/images/1.png"]
-    predicted = [p.mask for p in run.predict([str(folder / r["image"]) for r in records])]
-    targets = [np.asarray(Image.open(folder / r["mask"])) for r in records]
+    assert [record["input"]["image"] for record in records[:2]] == ["test/images/0.png", "test/images/1.png"]
+    predicted = [p.mask for p in run.predict([str(folder / r["input"]["image"]) for r in records])]
+    targets = [np.asarray(Image.open(folder / r["target"])) for r in records]
     matrix = confusion(zip(predicted, targets, strict=True))
     scores = {score.name: score for score in found.scores}
     assert scores["mean IoU"].value == pytest.approx(np.mean(iou(matrix)))
@@ -214,7 +214,7 @@ def test_scores_are_those_of_the_pixels_of_the_predictions(folder, run):
     assert scores["pixel accuracy"].value == np.trace(matrix) / matrix.sum()
     assert scores["mean IoU"].counts == {"images": 12, "pixels": 12 * SIZE**2, "classes": 3}
     for record, one, other in zip(records, predicted, targets, strict=True):
-        assert record["accuracy"] == pytest.approx((one == other).mean())
+        assert record["scores"]["accuracy"] == pytest.approx((one == other).mean())
         assert sum(record["shares"].values()) == pytest.approx(1)
 
 

@@ -102,8 +102,10 @@ def test_scores_and_predictions_are_those_of_the_vectors(run):
     nearest = [pairs[i] for i in (vectors @ answers.T).argmax(1)]
     assert found.scores[0].value == pytest.approx(np.mean(np.array(nearest) == np.array(pairs)))
     records = list(found.rows())
-    assert np.mean([record["rank"] == 1 for record in records]) == pytest.approx(found.scores[0].value)
-    assert [record["prediction"] for record in records] == pytest.approx([p.value for p in predicted])
+    assert np.mean([record["scores"]["rank"] == 1 for record in records]) == pytest.approx(
+        found.scores[0].value
+    )
+    assert [record["output"] for record in records] == pytest.approx([p.value for p in predicted])
 
 
 def test_given_similarities_are_correlated_and_other_rows_are_retrieved(run, tmp_path):

@@ -147,7 +147,13 @@ def test_words_and_tags_in_lists_are_as_many(tmp_path):
 def test_a_run_holds_its_tags_and_says_what_it_is(trained):
     card = json.loads((trained / "run.json").read_text())
     assert card["task"] == "tagging"
-    assert set(card["files"]) == {"recipe.yaml", "text.tokenizer.json", "labels.json", "weights.safetensors"}
+    assert set(card["files"]) == {
+        "recipe.yaml",
+        "text.tokenizer.json",
+        "labels.json",
+        "calibration.json",
+        "weights.safetensors",
+    }
     assert json.loads((trained / "labels.json").read_text())["labels"] == ["B-LOC", "B-PER", "I-PER", "O"]
 
 
@@ -192,9 +198,9 @@ def test_scores_are_those_of_the_predictions_with_their_spans(run):
     assert scores["accuracy"].counts["words"] == len(pairs)
     assert {"macro F1", "span precision", "span recall", "span F1"} < set(scores)
     records = list(found.rows())
-    assert [r["prediction"] for r in records] == predicted
+    assert [r["output"] for r in records] == predicted
     assert [" ".join(r["words"]) for r in records] == list(lines)
-    assert sum(r["correct"] for r in records) == sum(a == b for a, b in pairs)
+    assert sum(r["scores"]["correct_words"] for r in records) == sum(a == b for a, b in pairs)
 
 
 def test_files_with_a_word_a_line_are_learned_from_and_scored(tmp_path):
@@ -230,7 +236,7 @@ def test_long_rows_are_trained_in_stretches(tmp_path):
     (tmp_path / "train.tsv").write_text(f"{' '.join(words)}\t{' '.join(tags)}\nAnna\tB-PER\n")
     into(tmp_path, training={"max_updates": 3})
     run = load(tmp_path / "run", device="cpu")
-    assert run.predict([" ".join(words)])[0].note.startswith("read in")
+    assert run.predict([" ".join(words)])[0].notes[0].startswith("read in")
 
 
 @pytest.mark.slow

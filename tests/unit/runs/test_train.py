@@ -412,7 +412,7 @@ def test_scores_of_chinese_are_taken_of_its_characters(corpus):
     signatures = {score.name: score.signature for score in found.scores}
     assert "|tok:zh|" in signatures["BLEU"]
     (row, _) = found.rows()
-    (own,) = sentence_scores([row["text"]], [row["reference"]], language="zh")
+    (own,) = sentence_scores([row["output"]], [row["target"]], language="zh")
     assert row["scores"]["BLEU"] == own["BLEU"]
 
 

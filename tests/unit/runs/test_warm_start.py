@@ -370,7 +370,7 @@ def test_a_language_model_goes_on_as_a_classifier(read, tmp_path):
     for name in own.keys() & theirs.keys():
         torch.testing.assert_close(own[name], theirs[name], rtol=0, atol=1e-6)
     assert after.processor.text.fingerprint == before.processor.text.fingerprint
-    assert {answer.text for answer in after.predict(["the cat", "", "the dog lay"])} <= {"cat", "dog"}
+    assert {answer.text for answer in after.predict(["the cat", "the dog lay"])} <= {"cat", "dog"}
 
 
 def test_a_classifier_of_one_goes_on_as_a_regression(read, tmp_path):

@@ -96,10 +96,10 @@ def test_texts_lie_before_it_as_documents(tmp_path):
     x, y = (run.processor.text.encode(word)[0] for word in "xy")
     (answer,) = run.predict([("x x y", "y")])
     assert seen.pop() == [2, x, x, y, 2, y, 2]
-    assert answer.note is None
+    assert not answer.notes
     (answer,) = run.predict([(" ".join("x" * 20), "y y")])
     assert seen.pop() == [2, *[x] * 6, 2, y, y, 2]
-    assert "cut from 22 to 8 tokens" in answer.note
+    assert "cut from 22 to 8 tokens" in "; ".join(answer.notes)
     batch = run.task.synthetic_batch(run.processor.sizes, 3, 8, 0)
     sequences = [part.tolist() for part in batch.inputs.ids.split(list(batch.inputs.layout.lengths))]
     assert [[ids[0], ids.count(2), ids[-1]] for ids in sequences] == [[2, 3, 2]] * 3
@@ -113,12 +113,12 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
     x, y = (run.processor.text.encode(word)[0] for word in "xy")
     for text, wanted, note in [
-        ("x x y", [x, x, y], None),
+        ("x x y", [x, x, y], ""),
         ("", [2], "the input is empty"),
         (" ".join("x" * 20), [x] * 11, "cut from 20 to 11 tokens"),
     ]:
         (answer,) = run.predict([text])
-        assert (seen.pop(), answer.note) == (wanted, note)
+        assert (seen.pop(), "; ".join(answer.notes)) == (wanted, note)
     batch = run.task.synthetic_batch(run.processor.sizes, 3, 8, 0)
     assert set(batch.inputs.layout.lengths) == {7, 8, 9}
     events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]

@@ -118,8 +118,8 @@ def test_predictions_are_the_models_own_probabilities_whatever_the_batch(task, p
         scores = [prediction.score, *(p.score for p in prediction.alternatives)]
         assert scores == sorted(scores, reverse=True)
     assert predictions[0].text == predictions[5].text
-    assert predictions[2].note == "the input is empty"
-    assert predictions[3].note == "cut from 20 to 7 tokens"
+    assert predictions[2].notes == ("the input is empty",)
+    assert predictions[3].notes == ("cut from 20 to 7 tokens",)
 
 
 def test_pairs_are_read_with_their_segments(pairs, processor):

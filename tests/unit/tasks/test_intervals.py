@@ -89,7 +89,7 @@ def test_predictions_have_intervals_and_evaluation_says_how_often_they_hold(run)
     answer = run.predict(["a b a"])[0]
     low, high = answer.interval
     assert (low + high) / 2 == pytest.approx(answer.value)
-    assert answer.to_dict()["interval"] == (low, high)
+    assert answer.to_dict()["interval"] == [low, high]
     found = run.evaluate("test")
     # The standard error of 307 rows and of the quantile of 97: about 0.045.
     assert float(found["interval coverage"]) == pytest.approx(0.8, abs=0.12)

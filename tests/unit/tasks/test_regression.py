@@ -88,8 +88,8 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
             value = model.heads["value"](model.heads["pooled"](model(row), row.layout)).item()
         assert estimate.value == pytest.approx(3.25 + 1.5 * value, abs=1e-5)
         assert estimate.text == f"{estimate.value:.6g}"
-    assert found[2].note == "the input is empty"
-    assert found[3].note == "cut from 20 to 7 tokens"
+    assert found[2].notes == ("the input is empty",)
+    assert found[3].notes == ("cut from 20 to 7 tokens",)
     (pair,) = PAIRS.predict(model, [("one", "two")])
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="attention over a source"):

@@ -138,9 +138,9 @@ def test_every_word_has_the_models_own_tag_whatever_the_batch(task, model, proce
         assert prediction.text == " ".join(prediction.tags)
         assert prediction.log_probs == pytest.approx([value for _, value in own], abs=1e-5)
         assert prediction.score == pytest.approx(sum(prediction.log_probs))
-    assert found[1].note == "the input is empty"
-    assert found[0].note is None
-    assert found[0].to_dict()["tags"] == found[0].tags
+    assert found[1].notes == ("the input is empty",)
+    assert not found[0].notes
+    assert found[0].to_dict()["output"] == found[0].tags
 
 
 def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(task, model, processor):
@@ -149,7 +149,7 @@ def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(task, model, pro
     assert len(found.tags) == len(found.log_probs) == len(words)
     lengths = [len(own) for own in word_ids(processor.text, words)]
     parts = stretches(lengths, 15)
-    assert found.note == f"read in {len(parts)} parts"
+    assert "; ".join(found.notes) == f"read in {len(parts)} parts"
     own = [tag for a, b in parts for tag, _ in expected(model, processor, words[a:b])]
     assert found.tags == own
 

@@ -121,8 +121,8 @@ CUT = "output cut at {} tokens (decoding.max_length.ratio and extra)"
 def test_a_source_that_is_too_long_is_cut_and_says_so():
     it = translator(max_source=4)
     long, short = it.predict([" ".join(WORDS), "one two three four"])
-    assert long.note == f"source cut from 11 to 4 tokens; {CUT.format(7)}"
-    assert short.note == CUT.format(7)
+    assert "; ".join(long.notes) == f"source cut from 11 to 4 tokens; {CUT.format(7)}"
+    assert short.notes == (CUT.format(7),)
     assert long.tokens == short.tokens
 
 
@@ -136,11 +136,11 @@ def test_special_tokens_are_never_written():
 def test_unknown_words_of_a_source_are_told():
     it = translator(max_source=4)
     known, strange, both = it.predict(["two three", "two unicorn zebra", " ".join([*WORDS, "zebra"])])
-    assert known.note == CUT.format(5)
-    assert strange.note == (
+    assert known.notes == (CUT.format(5),)
+    assert "; ".join(strange.notes) == (
         f"2 of 3 source words are unknown to this run (the first: 'unicorn'); {CUT.format(6)}"
     )
-    assert both.note == (
+    assert "; ".join(both.notes) == (
         "source cut from 12 to 4 tokens; 1 of 12 source words is unknown to this run (the first: 'zebra'); "
         f"{CUT.format(7)}"
     )

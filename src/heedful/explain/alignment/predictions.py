@@ -95,7 +95,7 @@ class AligningPredictor:
                 of_words = f"{uniform} of {n_words} word{'s' * (n_words > 1)}"
                 note = f"attention of {choice} is near uniform for {of_words}; no alignment"
             results[i] = replace(
-                predictions[i], alignment=word_links, note=join_notes(predictions[i].note, note)
+                predictions[i], alignment=word_links, notes=join_notes(predictions[i].notes, note)
             )
         return results
 

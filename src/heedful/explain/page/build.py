@@ -27,6 +27,7 @@ from heedful.explain.page.packing import encode_base64, quantise, quantise_shade
 from heedful.explain.summary import alignment_of, summary_matrix
 from heedful.explain.views import VIEWS, view_module
 from heedful.tasks.model_input import Axis
+from heedful.tasks.prediction import answer_text
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -296,8 +297,8 @@ def _facts_html(explanation: "Explanation") -> str:
         facts.append(("No answer", _escape(answer["error"])))
     elif answer:
         facts.append(("Answer", _answer_html(answer, explanation.task)))
-    if answer.get("note"):
-        facts.append(("Note", _escape(answer["note"])))
+    if answer.get("notes"):
+        facts.append(("Note", _escape("; ".join(answer["notes"]))))
     if answer.get("follows") is not None:
         facts.append(
             ("Second text follows the first", f"probability {_format_probability(answer['follows'])}")
@@ -323,7 +324,7 @@ def _answer_html(answer: JsonMapping, task: str) -> str:
         if probability is None
         else f' <span class="p">probability {_format_probability(probability)}</span>'
     )
-    text = answer.get("text", "")
+    text = answer_text(answer)
     return (_quoted_html(text) if text else '<span class="hint">nothing</span>') + probability_html
 
 

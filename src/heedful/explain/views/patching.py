@@ -143,7 +143,7 @@ def prepared_like(run: LoadedRun, prepared: ModelInput, other: TaskInput) -> Mod
     if not run.task.info.writes:
         return prepare_input(run, other)
     answer = prepared.answer
-    is_given = (answer.note or "").startswith(GIVEN)
+    is_given = GIVEN in answer.notes
     options = AnswerOptions(target=answer.text if is_given else None)
     read = run.task.model_input(run.model, other, options, answer)
     return replace(read, batch=read.batch.to(next(run.model.parameters()).device))

@@ -55,7 +55,6 @@ from heedful.tasks.seq2seq import (
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    reference_record,
     references_of,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
@@ -368,14 +367,13 @@ class Captioning(Seq2SeqTask):
         likelihoods = reference_likelihood(model, sequence_format, get_sources, captions)
         return likelihoods + self.forcing_gap(model, get_sources, captions)
 
-    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
-        """Yield image, captions and prediction of each image, with its scores."""
+    def compared(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
+        """Yield the captions of each image, and the scores of the predicted one."""
         texts, references = predicted.texts, [row.row[CAPTION] for row in predicted.rows]
         language = self.recipe.evaluation.language
         row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for (row, prediction), scores in zip(predicted, row_scores, strict=True):
-            record = {IMAGE: str(row.row[IMAGE]), **reference_record(row.row[CAPTION])}
-            yield {**record, **prediction.to_dict(), "scores": scores}
+        for captions, scores in zip(references, row_scores, strict=True):
+            yield {"target": captions, "scores": scores}
 
 
 def group_by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:

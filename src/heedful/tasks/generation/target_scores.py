@@ -9,7 +9,7 @@ from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.tasks.generation.reference_scores import FORCED_BATCH, reference_log_probs
 from heedful.tasks.generation.sequence_formats import ImageAndCaption, SequenceFormat
-from heedful.tasks.generation.text_generation import source_note
+from heedful.tasks.generation.text_generation import source_notes
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.inputs.texts import join_notes
 from heedful.tasks.prediction import ImageInput, Prediction, Progress, TaskInput, as_texts
@@ -44,7 +44,7 @@ def score_translations(
     return [
         replace(
             prediction,
-            note=join_notes(source_note(tokenizers.source, text, ids, max_source), prediction.note),
+            notes=join_notes(source_notes(tokenizers.source, text, ids, max_source), prediction.notes),
             cut=max(0, len(ids) - max_source),
         )
         for prediction, text, ids in zip(predictions, source_texts, sources, strict=True)

@@ -21,6 +21,7 @@ from heedful.tasks.inputs.texts import cut_output_note, group_by_length, join_no
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
+    EMPTY,
     Prediction,
     PredictOptions,
     TaskInput,
@@ -136,8 +137,8 @@ class TextGenerator(Streaming):
         return replace(best, attention=None if weights is None else weights.float().tolist())
 
 
-def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
-    """Note that a source was truncated or has unknown words; None otherwise."""
+def source_notes(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> tuple[str, ...]:
+    """Note that a source was truncated or has unknown words."""
     n_tokens = len(source)
     truncation = f"source cut from {n_tokens} to {longest} tokens" if n_tokens > longest else None
     return join_notes(truncation, unknown_note(tokenizer, [text], [source], "source"))
@@ -186,7 +187,7 @@ class Translator(TextGenerator):
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
-        results: list[Prediction] = [Prediction("", finished=True) for _ in texts]
+        results: list[Prediction] = [Prediction("", finished=True, notes=(EMPTY,)) for _ in texts]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
         for group in group_by_length(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
             truncated = [sources[i][:longest] for i in group]
@@ -198,8 +199,8 @@ class Translator(TextGenerator):
                 results[i] = replace(
                     prediction,
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if attention else None,
-                    note=join_notes(
-                        source_note(tokenizer, texts[i], sources[i], longest),
+                    notes=join_notes(
+                        source_notes(tokenizer, texts[i], sources[i], longest),
                         self.output_note(prediction, len(source)),
                     ),
                     cut=len(sources[i]) - len(source),
@@ -240,6 +241,6 @@ class Captioner(TextGenerator):
                 for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
                     prediction = self.prediction(source, hypotheses)
                     note = self.output_note(prediction, self.sequence_format.n_tokens)
-                    results[i] = replace(prediction, grid=grid, note=note)
+                    results[i] = replace(prediction, grid=grid, notes=join_notes(note))
             self.options.progress(len(indices))
         return results

@@ -335,15 +335,7 @@ def label_scores(
     return unknown.counted_in(scores), unknown.notes()
 
 
-def label_records(predicted: PredictedRows[Prediction], columns: Sequence[str]) -> Iterator[JsonMapping]:
-    """Yield a record for each row: input, target, prediction, probabilities, whether it is right."""
+def compared_labels(predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
+    """Yield the right label of each row, and whether it was predicted."""
     for row, prediction in predicted:
-        record, label = prediction.to_dict(), row.row[LABEL]
-        yield {
-            **{column: str(row.row[column]) for column in columns},
-            "label": label,
-            "prediction": record.pop("text"),
-            **record,
-            "probabilities": prediction.label_probabilities(),
-            "correct": prediction.text == label,
-        }
+        yield {"target": row.row[LABEL], "correct": prediction.text == row.row[LABEL]}

@@ -17,7 +17,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.errors import quoted
 from heedful.models.base import Model
 from heedful.nn.layout import Ids, Layout
-from heedful.tasks.prediction import BATCH_TOKENS, Progress
+from heedful.tasks.prediction import BATCH_TOKENS, EMPTY, Progress
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 
@@ -186,7 +186,7 @@ class TextOutput(NamedTuple):
 
     output: Tensor
     """Its row of the model's outputs, on the CPU."""
-    note: str | None = None
+    notes: tuple[str, ...] = ()
     """What is unusual about it."""
     cut: int = 0
     """How many of its tokens were not read."""
@@ -230,7 +230,7 @@ def run_on_texts(
 
 def input_note(
     tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], limit: int
-) -> tuple[str | None, int]:
+) -> tuple[tuple[str, ...], int]:
     """Note what is unusual about an input, and count its tokens that were not read.
 
     Args:
@@ -241,7 +241,7 @@ def input_note(
     """
     n_tokens = sum(map(len, ids))
     if n_tokens == 0:
-        return "the input is empty", 0
+        return (EMPTY,), 0
     truncation = f"cut from {n_tokens} to {limit} tokens" if n_tokens > limit else None
     return join_notes(truncation, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - limit)
 
@@ -331,9 +331,10 @@ def counted_notes(
     return [f"{note}; the perplexity counts them as <unk>, whatever they are" if predicted else note]
 
 
-def join_notes(*notes: str | None) -> str | None:
-    """Join the notes about an input to one text; None if there are none."""
-    return "; ".join(note for note in notes if note) or None
+def join_notes(*notes: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the notes about an input that there are."""
+    lists = ((note,) if isinstance(note, str) else note or () for note in notes)
+    return tuple(note for each in lists for note in each if note)
 
 
 def cut_output_note(n: int, reason: str) -> str:

@@ -379,8 +379,8 @@ class Completer(Streaming):
         best, *alternatives = answers
         unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
         limit = cut_output_note(self.limits.max_new_tokens, "max_new_tokens")
-        note = join_notes(self._cut_note(len(prompt)), unknown_words_note, None if best.finished else limit)
-        return replace(best, alternatives=alternatives, note=note, cut=max(0, len(prompt) - self.context))
+        notes = join_notes(self._cut_note(len(prompt)), unknown_words_note, None if best.finished else limit)
+        return replace(best, alternatives=alternatives, notes=notes, cut=max(0, len(prompt) - self.context))
 
     def _cut_note(self, n: int) -> str | None:
         """Note that a prompt of ``n`` tokens was truncated."""

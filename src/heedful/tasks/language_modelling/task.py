@@ -262,7 +262,8 @@ class LanguageModelling(RunningTextTask, TextScoring):
             if not stops.reached(answer.ids, is_continuation=has_prompt):
                 ids.append(SPECIALS.end)
         elif remaining < limits.max_new_tokens:
-            answer = replace(answer, note=f"cut after {remaining} tokens, the rest of the model's context")
+            note = f"cut after {remaining} tokens, the rest of the model's context"
+            answer = replace(answer, notes=(note,))
         return running_text_input(model, tokenizer, ids, 1, len(prompt), answer)
 
     def _given_completion(
@@ -361,7 +362,7 @@ def _documents(
     starts = np.concatenate([[0], ends[:-1] + 1])
     sums = -np.add.reduceat(log_probs, starts)
     for location, start, end, nll in zip(locations, starts, ends, sums, strict=True):
-        yield {"document": location, "tokens": int(end + 1 - start), "nll": float(nll)}
+        yield {"version": 1, "document": location, "tokens": int(end + 1 - start), "nll": float(nll)}
 
 
 @torch.inference_mode()

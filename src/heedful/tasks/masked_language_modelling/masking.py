@@ -178,8 +178,8 @@ class MaskedTexts:
         return len(self.spaced)
 
     @property
-    def note(self) -> str | None:
-        """A note on truncation and unknown words; None if there is neither."""
+    def notes(self) -> tuple[str, ...]:
+        """Notes on truncation and unknown words."""
         return join_notes(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown_note)
 
 
@@ -230,7 +230,7 @@ class MaskFiller:
         results = [
             Prediction(
                 PAIR_SEPARATOR.join(input_texts),
-                note=self._unfilled(input_texts, masked_input),
+                notes=join_notes(self._unfilled(input_texts, masked_input)),
                 cut=masked_input.n_cut,
             )
             for input_texts, masked_input in zip(texts, masked, strict=True)
@@ -282,12 +282,12 @@ class MaskFiller:
         note = unknown_note(self.tokenizer, texts_between_masks, all_ids)
         return MaskedTexts(truncated, list(chain.from_iterable(spaced)), n_cut, note)
 
-    def _unfilled(self, texts: Sequence[str], masked: MaskedTexts) -> str | None:
+    def _unfilled(self, texts: Sequence[str], masked: MaskedTexts) -> str | tuple[str, ...]:
         """Return a note on why nothing was filled; for pairs with another answer, the usual note."""
         if masked.n_cut and any(self.mask in text for text in texts):
             return f"{self.mask} lies beyond the {sum(map(len, masked.texts))} tokens that are read"
         if self._predicts_next(masked):
-            return masked.note
+            return masked.notes
         return f"there is no {self.mask} to fill"
 
     def _groups(self, masked: Sequence[MaskedTexts]) -> Iterator[list[int]]:
@@ -316,7 +316,7 @@ class MaskFiller:
                 raise WorkError("the model predicts NaN for a gap: its weights may be damaged")
             best = sorted(extended, key=lambda filling: -filling[0])[: self.n_best]
         prediction, *alternatives = [self._filled(text, *filling) for filling in best]
-        return replace(prediction, alternatives=alternatives, note=text.note, cut=text.n_cut)
+        return replace(prediction, alternatives=alternatives, notes=text.notes, cut=text.n_cut)
 
     def _filled(
         self, text: MaskedTexts, score: float, filling_ids: Sequence[int], log_probs: list[float]

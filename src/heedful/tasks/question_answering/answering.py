@@ -6,6 +6,7 @@ question, passage -> ids -> windows -> where answers begin and end -> characters
 A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, section 4.2).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
+    EMPTY,
     Prediction,
     PredictOptions,
     TaskInput,
@@ -30,6 +32,7 @@ from heedful.tasks.prediction import (
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import IdsWithSpans, Span, encode_with_spans
+from heedful.typing import JsonObject
 
 QUESTION, PASSAGE, ANSWER, START = "question", "passage", "answer", "start"
 
@@ -48,6 +51,20 @@ class Answer(Prediction):
 
     start: int | None = None
     end: int | None = None
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the start times that of the end."""
+        return math.exp(min(self.score, 0.0))
+
+    @property
+    def output(self) -> object:
+        """The answer; None if the passage has none."""
+        return self.text or None
+
+    def details(self) -> JsonObject:
+        """Return where the answer is."""
+        return {"start": self.start, "end": self.end}
 
 
 @dataclass(frozen=True)
@@ -224,15 +241,15 @@ class Answerer:
         texts: Sequence[str],
         candidates: list[_Candidate],
         null_scores: list[float],
-        unknown_words_note: str | None,
+        input_notes: tuple[str, ...],
     ) -> Answer:
         question, passage = texts
-        note = join_notes(None if question.strip() else "the question is empty", unknown_words_note)
+        notes = join_notes(None if question.strip() else "the question is empty", input_notes)
         # Neighbouring windows share tokens: of equal spans, the one with the higher score counts.
         candidate_of_span = {candidate.span: candidate for candidate in sorted(candidates)}
         ranking = sorted(candidate_of_span.values(), key=lambda candidate: -candidate.score)
         if not ranking:
-            return Answer("", min(null_scores), note="the passage is empty")
+            return Answer("", min(null_scores), notes=(f"{EMPTY}: it has no passage",))
         if self.threshold is not None:
             no_answer = _Candidate(min(null_scores), None)
             rank = sum(candidate.score > no_answer.score + self.threshold for candidate in ranking)
@@ -241,7 +258,7 @@ class Answerer:
         alternatives: list[Prediction] = [
             self._extract(passage, candidate) for candidate in ranking[1 : self.n_best]
         ]
-        return replace(best_answer, alternatives=alternatives, note=note)
+        return replace(best_answer, alternatives=alternatives, notes=notes)
 
     def _extract(self, passage: str, candidate: _Candidate) -> Answer:
         start, end = candidate.span or (None, None)

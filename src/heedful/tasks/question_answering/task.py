@@ -244,7 +244,7 @@ class QuestionAnswering(TextTask):
         unit="questions",
         evaluation_verb="answering",
         memory_advice="lower model.max_length",
-        options=("n_best",),
+        options=("n_best", "threshold"),
     )
     target_column = ANSWER
     validation_terms: ClassVar = {"loss": ANSWER, "accuracy": "correct"}
@@ -383,19 +383,13 @@ class QuestionAnswering(TextTask):
         scores += calibration_scores(confidences, correct, unit="questions", temperature=self.temperature)
         return scores, notes
 
-    def records(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
-        """Yield question, passage, right answers and prediction of each row, with its scores."""
+    def compared(self, predicted: PredictedRows[Prediction]) -> Iterator[JsonMapping]:
+        """Yield the right answers to each question, and the scores of the predicted one."""
         for row, prediction in predicted:
-            answers, record = right_answers(row.row[ANSWER]), prediction.to_dict()
-            yield {
-                QUESTION: row.row[QUESTION],
-                PASSAGE: row.row[PASSAGE],
-                ANSWER: answers[0] if len(answers) == 1 else answers,
-                "prediction": record.pop("text"),
-                **record,
-                "exact": bool(best_match(is_exact, prediction.text, answers)),
-                "f1": best_match(token_f1, prediction.text, answers),
-            }
+            answers = right_answers(row.row[ANSWER])
+            is_right = bool(best_match(is_exact, prediction.text, answers))
+            scores = {"exact_match": float(is_right), "f1": best_match(token_f1, prediction.text, answers)}
+            yield {"target": answers, "correct": is_right, "scores": scores}
 
 
 def _fits_a_window(windows: Windows, row: EncodedRow) -> bool:

@@ -1,11 +1,11 @@
 """The prediction of a segmentation: a mask, and the share of each class."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.images import MASK
 from heedful.tasks.inputs.masks import MaskClasses, as_png, restored, runs_of
 from heedful.tasks.prediction import Prediction
 from heedful.typing import JsonObject
@@ -30,6 +30,8 @@ class Segmentation(Prediction):
     classes: MaskClasses = field(repr=False, compare=False)
     size: tuple[int, int]
 
+    has_score: ClassVar[bool] = False
+
     @classmethod
     def of(
         cls, indices: UInt8[np.ndarray, "m m"], classes: MaskClasses, size: tuple[int, int]
@@ -50,14 +52,14 @@ class Segmentation(Prediction):
         """Return the mask as a palette PNG."""
         return as_png(self.mask)
 
-    @classmethod
-    def keys(cls) -> frozenset[str]:
-        """Return the keys that `to_dict` may have."""
-        return super().keys() - {"indices", "classes", "size"} | {MASK}
+    @property
+    def output(self) -> object:
+        """The mask: its width and height, and runs of equal numbers row by row."""
+        return {"size": list(self.size), "runs": runs_of(self.mask)}
 
-    def to_dict(self) -> JsonObject:
-        """Return JSON values; the mask has its width and height, and runs of equal numbers row by row."""
-        return {**super().to_dict(), MASK: {"size": list(self.size), "runs": runs_of(self.mask)}}
+    def details(self) -> JsonObject:
+        """Return the shares."""
+        return {"shares": self.shares}
 
 
 def _percent(share: float) -> str:

@@ -323,15 +323,13 @@ class ImageSegmentation(ImageTask):
         predicted = restored(prediction.indices, prediction.size)
         return pixel_confusion(predicted, targets, len(self.processor.labels))
 
-    def records(self, predicted: PredictedRows[Segmentation]) -> Iterator[JsonMapping]:
-        """Yield the image, its mask, the predicted shares, and the scores of its pixels."""
+    def compared(self, predicted: PredictedRows[Segmentation]) -> Iterator[JsonMapping]:
+        """Yield the mask of each image, and the scores of its pixels."""
         labels = self.processor.labels
         for row, prediction in predicted:
-            matrix = self._confusion(row, prediction)
-            record: JsonObject = {IMAGE: str(row.row[IMAGE]), MASK: str(row.row[MASK])}
-            record |= {"prediction": prediction.text, "shares": prediction.shares}
+            matrix, scores = self._confusion(row, prediction), JsonObject()
             if matrix.any():
                 iou = zip(labels, intersection_over_union(matrix).tolist(), strict=True)
-                record["iou"] = {label: value for label, value in iou if not np.isnan(value)}
-                record |= {"mean_iou": mean_iou(matrix), "accuracy": accuracy(matrix)}
-            yield record
+                scores["iou"] = {label: value for label, value in iou if not np.isnan(value)}
+                scores |= {"mean_iou": mean_iou(matrix), "accuracy": accuracy(matrix)}
+            yield {"target": str(row.row[MASK]), "scores": scores}

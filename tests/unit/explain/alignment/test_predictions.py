@@ -84,7 +84,7 @@ def test_texts_and_scores_are_those_without_alignment(explained):
     run, _ = explained("translation")
     plain = run.predict(TEXTS)
     aligned = run.predict(TEXTS, alignment=True, alignment_head=(0, None))
-    assert [replace(p, alignment=None, note=None) for p in aligned] == [replace(p, note=None) for p in plain]
+    assert [replace(p, alignment=None, notes=()) for p in aligned] == [replace(p, notes=()) for p in plain]
     assert [p.alignment for p in plain] == [None] * len(TEXTS)
     assert [aligned[i].alignment for i in (1, 6)] == [[], []]
     assert all(p.alignment is None for prediction in aligned for p in prediction.alternatives)
@@ -208,7 +208,9 @@ def test_uniform_attention_aligns_nothing_and_says_so(explained, monkeypatch):
     n = len(before.text.split())
     words = f"{n} of {n} word{'s' * (n > 1)}"
     assert prediction.alignment == []
-    assert prediction.note.endswith(f"attention of layer 1, head 1 is near uniform for {words}; no alignment")
+    assert prediction.notes[-1].endswith(
+        f"attention of layer 1, head 1 is near uniform for {words}; no alignment"
+    )
 
 
 # Requests

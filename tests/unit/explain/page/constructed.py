@@ -96,11 +96,11 @@ def translation() -> Explanation:
         "lecture-ta",
         "I enjoyed the film transformers",
         {
-            "text": "naan transfarmar padaththai rasiththen",
+            "output": "naan transfarmar padaththai rasiththen",
             "score": -0.9,
             "tokens": list(TARGET.tokens[:-1]),
             "log_probs": [-0.05, -0.2, -0.01, -0.01, -0.3, -0.1, -0.02, -0.01],
-            "alternatives": [{"text": "naan padam rasiththen", "score": -2.1, "log_probs": [-0.6, -0.9]}],
+            "alternatives": [{"output": "naan padam rasiththen", "score": -2.1, "log_probs": [-0.6, -0.9]}],
         },
         {"source": SOURCE, "target": TARGET},
         [
@@ -169,7 +169,7 @@ def image() -> Explanation:
         "vit",
         lambda layer: heads(*(at_patch(n, 1, 71 + 3 * layer + head) for head in range(3))),
     )
-    answer = {"text": "disc", "score": -0.105, "alternatives": [{"text": "square", "score": -2.3}]}
+    answer = {"output": "disc", "score": -0.105, "alternatives": [{"output": "square", "score": -2.3}]}
     return Explanation("image-classification", "shapes", "disc.png", answer, {"input": patches(1)}, maps)
 
 
@@ -184,7 +184,7 @@ def caption() -> Explanation:
         "cross",
         lambda layer: heads(*(at_patch(4, 0, 91 + 2 * layer + head) for head in range(2))),
     )
-    answer = {"text": "a bright disc", "score": -0.7, "log_probs": [-0.2, -0.3, -0.1, -0.1]}
+    answer = {"output": "a bright disc", "score": -0.7, "log_probs": [-0.2, -0.3, -0.1, -0.1]}
     sides = {"source": patches(0), "target": text}
     return Explanation(
         "captioning", "captions", "disc.png", answer, sides, maps, {"target": [-0.2, -0.3, -0.1, -0.1]}
@@ -224,7 +224,7 @@ def hostile() -> Explanation:
         },
         "unknown": {"title": "", "kind": "other"},
     }
-    answer = {"text": text, "score": 0.0, "note": HOSTILE[0], "alternatives": [{"text": HOSTILE[1]}]}
+    answer = {"output": text, "score": 0.0, "notes": [HOSTILE[0]], "alternatives": [{"output": HOSTILE[1]}]}
     return Explanation(
         HOSTILE[0], HOSTILE[1], text, answer, {"input": side}, maps, {"input": [float("-inf")] * n}, more
     )
@@ -234,7 +234,7 @@ def hebrew() -> Explanation:
     side = Axis(("השועל", "קפץ", "מעל", "הכלב", "."))
     maps = stack("self", "input", "input", 1, "encoder", lambda layer: heads(drawn(5, 5, 3)))
     return Explanation(
-        "classification", "rtl", "השועל קפץ מעל הכלב.", {"text": "נכון", "score": -0.2}, {"input": side}, maps
+        "classification", "rtl", "השועל קפץ מעל הכלב.", {"output": "נכון", "score": -0.2}, {"input": side}, maps
     )
 
 
@@ -242,7 +242,7 @@ def without_maps() -> Explanation:
     """What a model without attention has to show."""
     side = Axis(("a", "b"))
     return Explanation(
-        "language-modelling", "rnn", "a b", {"text": "c"}, {"input": side}, [], {"input": [None, -0.5]}
+        "language-modelling", "rnn", "a b", {"output": "c"}, {"input": side}, [], {"input": [None, -0.5]}
     )
 
 
@@ -264,7 +264,7 @@ def large(n_layers: int = 12, n_heads: int = 12, n: int = 512, kind: str = "self
     side = Axis(tuple(f"tok{i}" for i in range(n)), words, tuple(f"word{i}" for i in range((n + 1) // 2)))
     maps = stack(kind, "input", "input", n_layers, "encoder", make)
     text = " ".join(side.surface)
-    return Explanation("language-modelling", "large", text, {"text": "x"}, {"input": side}, maps)
+    return Explanation("language-modelling", "large", text, {"output": "x"}, {"input": side}, maps)
 
 
 def seeing_further() -> Explanation:

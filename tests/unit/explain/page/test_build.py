@@ -263,14 +263,14 @@ def test_the_score_of_a_label_is_its_probability_and_other_scores_are_none():
 
 def test_an_empty_answer_is_seen():
     assert (
-        Parsed(page(replace(image(), answer={"text": "", "score": -0.5})))
+        Parsed(page(replace(image(), answer={"output": "", "score": -0.5})))
         .inside["dd"][1]
         .startswith("nothing ")
     )
 
 
 def test_an_input_that_could_not_be_read_says_why():
-    failed = replace(image(), answer={"text": "", "error": "disc.png: no image"}, axes={}, maps=[])
+    failed = replace(image(), answer={"error": "disc.png: no image"}, axes={}, maps=[])
     assert Parsed(page(failed)).inside["dd"][1] == "disc.png: no image"
 
 

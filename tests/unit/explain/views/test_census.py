@@ -26,7 +26,7 @@ def constructed(length: int) -> Explanation:
     heads = np.stack([before, first, np.full((length, length), 1 / length)]).astype(np.float32)
     side = Axis(("<cls>", *(f"w{n}" for n in range(length - 2)), "<sep>"))
     one = AttentionMap("stack.2.weights", "self", 2, "input", "input", (0, 1, 3), heads)
-    answer = {"text": "yes", "score": -0.1, "alternatives": []}
+    answer = {"output": "yes", "score": -0.1}
     return Explanation("classification", "r", "w", answer, {"input": side}, [one])
 
 

@@ -142,7 +142,7 @@ def test_an_image_that_cannot_be_read_is_told_to_whoever_reads_the_stream(tmp_pa
 def test_what_is_out_of_the_ordinary_is_told_with_the_prediction():
     it = translator(GreedyConfig(max_length=MOST), one_text=True)
     _, prediction = observed(it.stream("eau " * 50))
-    assert prediction.note == (
+    assert "; ".join(prediction.notes) == (
         "source cut from 50 to 40 tokens; output cut at 24 tokens (decoding.max_length.ratio and extra)"
     )
 

@@ -149,8 +149,8 @@ def test_a_prompt_beyond_the_context_is_cut_and_says_so():
     it = completer()
     long, short = it.predict(["the cat sat on the mat", "cat sat on the mat"[-CONTEXT:]])
     cut = "output cut at 23 tokens (max_new_tokens)"
-    assert long.note == f"of the prompt's 22 tokens, the last 11 were read; {cut}"
-    assert short.note == cut
+    assert "; ".join(long.notes) == f"of the prompt's 22 tokens, the last 11 were read; {cut}"
+    assert short.notes == (cut,)
     assert long.tokens == short.tokens
 
 

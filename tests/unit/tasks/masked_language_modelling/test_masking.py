@@ -373,7 +373,7 @@ def test_masks_are_filled_with_what_the_model_finds_likeliest(processor):
         n = text.count("[MASK]")
         if not n:
             assert prediction.text == text
-            assert prediction.note == "there is no [MASK] to fill"
+            assert prediction.notes == ("there is no [MASK] to fill",)
             continue
         words = text.split()
         ids = [MASK if word == "[MASK]" else processor.text.encode(word)[0] for word in words]
@@ -425,14 +425,14 @@ def test_pairs_are_read_with_their_segments_whatever_else_is_read(processor):
     assert found[0].follows == pytest.approx(follows, abs=1e-6)
     assert [each.follows is None for each in found] == [False, True, False, True, False]
     assert [found[1]] == filler(model, processor.text, longest=width, n_best=2).predict([inputs[1]])
-    assert (found[2].text, found[2].note) == ("two\tsix seven", None)
+    assert (found[2].text, found[2].notes) == ("two\tsix seven", ())
 
 
 def test_a_pair_is_cut_where_it_is_longer(processor):
     (found,) = filler(encoder(processor.text.vocab_size), processor.text, longest=9).predict(
         [("[MASK] " + "one " * 9 + "[MASK]", "two [MASK]")]
     )
-    assert found.note == "cut by 7 tokens"  # 4 + 2 of 13 beside three special tokens
+    assert found.notes == ("cut by 7 tokens",)  # 4 + 2 of 13 beside three special tokens
     assert len(found.tokens) == 2
     assert found.text.split("\t")[0].split()[1:] == ["one"] * 3
     assert found.follows is None  # it never learned that
@@ -466,7 +466,7 @@ def test_a_long_text_is_cut_and_says_so(processor):
     (prediction,) = filler(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
         ["[MASK]" + " one" * 9]
     )
-    assert prediction.note == "cut by 5 tokens"
+    assert prediction.notes == ("cut by 5 tokens",)
 
 
 def test_words_cannot_be_distinguished_from_characters():
@@ -479,7 +479,7 @@ def test_a_mask_beyond_what_is_read_is_said_to_be_there(processor):
         ["one " * 9 + "[MASK]"]
     )
     assert prediction.text == "one " * 9 + "[MASK]"
-    assert prediction.note == "[MASK] lies beyond the 5 tokens that are read"
+    assert prediction.notes == ("[MASK] lies beyond the 5 tokens that are read",)
 
 
 def test_there_are_no_more_answers_than_tokens(processor):

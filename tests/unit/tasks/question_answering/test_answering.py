@@ -105,9 +105,9 @@ def test_one_output_for_each_input_whatever_is_empty(model, processor):
         [("", PASSAGE), ("six", ""), ("", " "), ("six", "x")]
     )
     assert sum(done) == len(found) == 4
-    assert found[0].note == "the question is empty"
+    assert found[0].notes == ("the question is empty",)
     assert found[0].text
-    assert found[1].note == found[2].note == "the passage is empty"
+    assert found[1].notes == found[2].notes == ("the input is empty: it has no passage",)
     assert found[1].text == found[2].text == ""
     assert (found[3].text, found[3].start, found[3].end) == ("x", 0, 1)
     assert answerer(model, processor).predict([]) == []

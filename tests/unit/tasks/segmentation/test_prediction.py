@@ -44,9 +44,7 @@ def test_the_mask_has_the_size_of_the_image_and_its_own_numbers():
 
 def test_json_has_runs_of_the_mask_and_no_array():
     record = Segmentation.of(INDICES, CLASSES, (10, 6)).to_dict()
-    assert record.keys() == Segmentation.keys() - {
-        "note", "error", "grid", "follows", "source_tokens", "attention", "alignment", "finished"
-    }  # fmt: skip
-    (width, height), runs = record["mask"]["size"], record["mask"]["runs"]
+    assert record.keys() == {"version", "output", "shares"}
+    (width, height), runs = record["output"]["size"], record["output"]["runs"]
     flat = [number for number, length in runs for _ in range(length)]
     assert np.array_equal(np.reshape(flat, (height, width)), Segmentation.of(INDICES, CLASSES, (10, 6)).mask)

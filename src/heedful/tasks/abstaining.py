@@ -1,0 +1,71 @@
+"""Answers that are held back: those of empty inputs, and those less probable than a threshold.
+
+| answer | is held back if |
+|---|---|
+| a label, or a span of a passage | its probability (`Prediction.confidence`) is less than the threshold |
+| a tag | its own probability is; the other tags of the input stay |
+| any | the input is empty |
+
+In its place stands a text that the caller chooses, or no answer (``output`` is null in JSON). The notes say
+why, and what the answer would have been. Evaluation holds no answers back: it reports how accurate those
+above a threshold are (`heedful.tasks.metrics.calibration`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from heedful.errors import RequestError
+from heedful.tasks.base import Task
+from heedful.tasks.prediction import Prediction, Predictor, TaskInput
+
+THRESHOLD = "threshold"
+
+
+@dataclass(frozen=True)
+class Abstaining:
+    """A predictor that holds answers back.
+
+    Args:
+        predictor: the predictor.
+        threshold: the least probability of an answer; None: any.
+        otherwise: the text in place of an answer; None: none.
+    """
+
+    predictor: Predictor
+    threshold: float | None = None
+    otherwise: str | None = None
+
+    @classmethod
+    def of(
+        cls, task: Task, predictor: Predictor, threshold: float | None, otherwise: str | None
+    ) -> "Abstaining":
+        """Return the predictor of a task that holds answers back.
+
+        Raises:
+            RequestError: its answers have no probability to compare with a threshold, or the threshold is not
+                between 0 and 1.
+        """
+        if threshold is not None:
+            if THRESHOLD not in task.info.options:
+                kind = task.recipe.task.kind
+                hint = "; set task.threshold of its recipe" if hasattr(task.recipe.task, THRESHOLD) else ""
+                raise RequestError(
+                    f"threshold: the answers of task {kind} have no probability to compare with it{hint}"
+                )
+            if not 0 <= threshold <= 1:
+                raise RequestError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
+        return cls(predictor, threshold, otherwise)
+
+    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
+        """See `heedful.tasks.prediction.Predictor`."""
+        return [self.held_back(answer) for answer in self.predictor.predict(inputs, first=first)]
+
+    def held_back(self, answer: Prediction) -> Prediction:
+        """Return an answer, or what stands in its place."""
+        if answer.error is not None:
+            return answer
+        if answer.is_empty:
+            return replace(
+                answer, text=self.otherwise or "", answered=False, alternatives=[], distribution=None
+            )
+        return answer if self.threshold is None else answer.above(self.threshold, self.otherwise)
