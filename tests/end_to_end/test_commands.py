@@ -442,10 +442,22 @@ def test_runs_stand_side_by_side(heedful, transformer, recurrent, tmp_path):
     assert [v["metrics"] for v in found["runs"][0]["curve"]] == [line["metrics"] for line in kept]
 
 
+def test_one_run_has_its_losses_drawn(heedful, transformer, tmp_path):
+    done = heedful("compare", transformer, "--out", "losses.svg", cwd=tmp_path)
+    text = (tmp_path / "losses.svg").read_text("utf-8")
+    assert "loss over updates" in text
+    table = lines(done)
+    assert any(line.startswith("· training loss   ● validation loss") for line in table)
+    assert "all settings are equal" not in table
+    (found,) = heedful("compare", transformer, "--json", cwd=tmp_path).json()["runs"]
+    kept = [line for line in objects(transformer / "metrics.jsonl") if line["event"] == "updated"]
+    assert found["training"] == [{"update": line["update"], "loss": line["loss"]} for line in kept]
+    check("comparison", heedful("compare", transformer, "--json", cwd=tmp_path).json())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["RUN"], "compare: expected at least two runs"),
         (["RUN", "RUN"], "the run is given twice"),
         (["RUN", "OTHER", "--metric", "los"], "did you mean 'loss'?"),
         (["RUN", "OTHER", "--out", "curves.pdf"], "file name must end in .svg or .png"),

@@ -464,8 +464,9 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
 def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
     """Compare runs, also those that still train: their settings, scores of validations and learning curves.
 
-    A notebook shows the comparison as tables. ``comparison.runs[0].curve`` has the validations of the first
-    run, each with its ``update``, ``seconds`` and ``metrics``.
+    A notebook shows the comparison as tables, and training and validation loss of a single run as a chart.
+    ``comparison.runs[0].curve`` has the validations of the first run, each with its ``update``, ``seconds``
+    and ``metrics``, and ``comparison.runs[0].losses`` the points of both losses.
 
     Args:
         runs: runs, or their folders.

@@ -225,3 +225,29 @@ def test_tables_for_a_notebook_hold_results_settings_and_the_curve(make):
 def test_a_notebook_shows_no_tables_of_what_there_is_not(make):
     html = compare([make("a/one", EVENTS[:1]), make("b/one", EVENTS[:1])])._repr_html_()
     assert html.count("<table>") == 1
+
+
+def test_one_run_has_its_training_loss_beside_all_metrics_of_validations(make):
+    losses = [{**updated(update, 1.0), "loss": loss} for update, loss in ((10, 4.0), (20, 3.0), (40, None))]
+    events = (STARTED, *losses[:2], EVENTS[2], losses[2], EVENTS[3])
+    found = compare([make("a", events)])
+    (run,) = found.runs
+    assert run.losses == {"training loss": [(10, 4.0), (20, 3.0)], "validation loss": [(30, 1.5), (60, 1.2)]}
+    _, settings, curve = found.tables("accuracy")
+    assert settings == []
+    assert curve == [
+        ["after update", "training loss", "validation loss", "accuracy"],
+        ["30", "3.5", "1.5", "0.5"],
+        ["60", "–", "1.2", "0.75"],
+    ]
+    assert "settings" not in str(found)
+    html = found._repr_html_()
+    assert html.count("<table>") == 2
+    assert "loss over update: training loss, validation loss</title>" in html
+    assert "<svg" not in compare([make("b"), make("c")])._repr_html_()
+
+
+def test_a_run_that_has_not_been_validated_has_a_comparison(make):
+    found = compare([make("a", (STARTED,))])
+    assert str(found).splitlines()[1].split()[:2] == ["a", "0"]
+    assert "<svg" not in found._repr_html_()
