@@ -7,10 +7,10 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from heedful.api.comparison import compare as compare
     from heedful.api.conversion import export as export
     from heedful.api.conversion import import_model as import_model
     from heedful.api.run import Run as Run
-    from heedful.api.run import compare as compare
     from heedful.api.run import load as load
     from heedful.api.setup import Setup as Setup
     from heedful.api.setup import prepare as prepare
@@ -66,7 +66,8 @@ _ERRORS = ("DamagedError", "DataError", "HeedfulError", "RequestError", "WorkErr
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
     **dict.fromkeys(("export", "import_model"), "heedful.api.conversion"),
-    **dict.fromkeys(("Run", "compare", "load"), "heedful.api.run"),
+    "compare": "heedful.api.comparison",
+    **dict.fromkeys(("Run", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
     **dict.fromkeys(_ERRORS, "heedful.errors"),
     **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),

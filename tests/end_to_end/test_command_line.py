@@ -40,7 +40,9 @@ VERBS = {
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
     "lab": {"names", "--all", "--short", "--control", "--out", "--json"},
-    "compare": {"runs", "--metric", "--out", "--json"},
+    "compare": {
+        "runs", "--metric", "--out", "--json", "--data", "--split", "--column", "--limit", "--device",
+    },
     "import": {"source", "run"},
     "export": {"run", "--to", "--out"},
 }  # fmt: skip

@@ -455,9 +455,44 @@ def test_one_run_has_its_losses_drawn(heedful, transformer, tmp_path):
     check("comparison", heedful("compare", transformer, "--json", cwd=tmp_path).json())
 
 
+def test_the_scores_of_two_runs_have_tests_of_significance(heedful, transformer, recurrent, tmp_path):
+    done = heedful("compare", transformer, recurrent, "--split", "valid", "--limit", "12", cwd=tmp_path)
+    table = lines(done)
+    (heading,) = [i for i, line in enumerate(table) if line.startswith("valid (12 rows): ")]
+    assert table[heading + 1].split()[0] == "metric"
+    assert table[heading + 2].split()[0] == "BLEU"
+    assert re.search(r" (not significant at 0\.05|significant)$", table[heading + 2])
+    assert "resampling, p-values by" in table[-2]
+    arguments = "compare", transformer, recurrent, "--split", "valid", "--limit", "12", "--json"
+    check("comparison", found := heedful(*arguments, cwd=tmp_path).json())
+    assert heedful(*arguments, cwd=tmp_path).json() == found
+    # The data set is the first run's, so that the rows are the same.
+    files = transformer.parent / "valid.src", transformer.parent / "valid.tgt"
+    for run, place in ((transformer, 0), (recurrent, 1)):
+        scores = heedful("evaluate", run, *files, "--limit", "12", "--json", cwd=tmp_path).json()
+        values = {score["name"]: score["value"] for score in scores["splits"][0]["scores"]}
+        for entry in found["significance"]:
+            assert entry["values"][place] == pytest.approx(values[entry["metric"]])
+    by_name = {entry["metric"]: entry for entry in found["significance"]}
+    assert {"BLEU", "chrF2", "TER"} <= by_name.keys()
+    assert by_name["BLEU"]["test"]["rows"] == 12
+    comparison = package.compare([transformer, recurrent], split="valid", limit=12)
+    assert [entry.to_dict() for entry in comparison.significance] == found["significance"]
+    of_files = package.compare([transformer, recurrent], data=files, limit=12)
+    assert [entry.test for entry in of_files.significance] == [
+        entry.test for entry in comparison.significance
+    ]
+    assert "approximate randomisation" in comparison._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["RUN", "--split", "valid"], "need two runs or more"),
+        (["RUN", "OTHER", "--limit", "3"], "--limit: requires --data FILE or --split NAME"),
+        (["RUN", "OTHER", "--column", "a=b"], "--column: requires --data FILE"),
+        (["RUN", "OTHER", "--split", "vali"], "no such split (did you mean 'valid'?)"),
+        (["RUN", "OTHER", "--split", "valid", "--data", "x"], "exclude each other"),
         (["RUN", "RUN"], "the run is given twice"),
         (["RUN", "OTHER", "--metric", "los"], "did you mean 'loss'?"),
         (["RUN", "OTHER", "--out", "curves.pdf"], "file name must end in .svg or .png"),

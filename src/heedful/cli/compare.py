@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.options import Json
+from heedful.cli.options import Device, Json
 from heedful.cli.output import check_out, json_result, log, result, terminal_width
 from heedful.errors import RequestError, escaped
 from heedful.files import IMAGES
@@ -31,13 +31,31 @@ def compare(
     out: Path = typer.Option(
         None, metavar="FILE", help="Plot the curves over updates and over minutes: .svg or .png."
     ),
+    data: list[Path] = typer.Option(
+        None,
+        metavar="FILE",
+        help="Evaluate the runs on this file and test whether their scores differ; twice for aligned files.",
+    ),
+    split: str = typer.Option(
+        None,
+        metavar="NAME",
+        help="The same, on a data set of the first run: test (all test sets), valid, or a name.",
+    ),
+    column: list[str] = typer.Option(
+        None, metavar="KEY=NAME", help="Field of a column in the file, as of evaluate."
+    ),
+    limit: int = typer.Option(None, min=1, help="Evaluate only this many leading rows."),
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compare runs: settings that differ, validation scores and learning curves; of one run, its losses."""
-    from heedful.runs.comparing import compare as read
+    """Compare runs: settings that differ, validation scores and learning curves; of one run, its losses.
 
+    With --data or --split, the runs are evaluated on the same rows, and the first is compared with each other
+    one: 95 % intervals of the differences by paired bootstrap resampling, p-values by approximate
+    randomisation.
+    """
     check_out(out, IMAGES)
-    comparison = read(runs)
+    comparison = _read(runs, data or [], split, column or [], limit, device)
     plotted_metric = comparison.shared_metric(metric) if metric or comparison.metrics() else None
     if out is not None:
         _draw(comparison, plotted_metric, out)
@@ -51,6 +69,33 @@ def compare(
         result(line)
     for note in comparison.notes:
         log(f"note: {note}")
+
+
+def _read(
+    runs: list[Path], data: list[Path], split: str | None, columns: list[str], limit: int | None, device: str
+) -> "Comparison":
+    """Compare the runs; load and evaluate them if data are given."""
+    if not data and split is None:
+        for option, value in (("--column", columns), ("--limit", limit)):
+            if value:
+                raise RequestError(f"{option}: requires --data FILE or --split NAME")
+        from heedful.runs.comparing import compare as read
+
+        return read(runs)
+    from heedful.api.comparison import compare as evaluated
+    from heedful.cli.inputs import names_of
+
+    if columns and not data:
+        raise RequestError("--column: names the columns of a file; add --data FILE")
+    names = names_of(columns, tuple(dict.fromkeys(text.partition("=")[0] for text in columns)))
+    return evaluated(
+        runs,
+        data=[str(file) for file in data] or None,
+        split=split,
+        columns=names or None,
+        limit=limit,
+        device=device,
+    )
 
 
 def _loss_chart(comparison: "Comparison") -> Iterator[str]:

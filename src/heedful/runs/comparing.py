@@ -6,6 +6,7 @@ trainings in progress can be compared too.
 
 import html
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from heedful.errors import RequestError, nearest
 from heedful.files import sha256
 from heedful.runs.data_report import read_data_report
 from heedful.runs.reading import saved_tree
+from heedful.runs.significance import MetricComparison, method, tables
 from heedful.svg import line_chart
 from heedful.tables import columns, html_table
 from heedful.training.callbacks import read_metrics
@@ -26,6 +28,9 @@ OUTSIDE = ("description", "expected", "root")
 
 MOST = 12
 """Maximum rows of the table of a learning curve; longer curves are subsampled."""
+
+WIDTH = 80
+"""Maximum number of characters of a line of text."""
 
 Rows: TypeAlias = list[Sequence[str]]
 """Rows of a table, of which the first is its head."""
@@ -118,11 +123,13 @@ class Comparison:
         differences: for each setting that is not the same in all runs, its value in each; ``ABSENT`` if a run
             has no such key.
         notes: reasons why scores are not comparable.
+        significance: the scores of the runs on the same rows, if they were evaluated.
     """
 
     runs: Sequence[TrainedRun]
     differences: Mapping[str, Sequence[object]]
     notes: Sequence[str]
+    significance: Sequence[MetricComparison] = ()
 
     def metrics(self) -> list[str]:
         """Return the names of the metrics of all runs, in the order of their first appearance."""
@@ -156,7 +163,8 @@ class Comparison:
                 key: None if values[i] is ABSENT else values[i] for key, values in self.differences.items()
             }
             runs.append(record)
-        return {"version": 1, "runs": runs, "notes": list(self.notes)}
+        tests = {"significance": [c.to_dict() for c in self.significance]} if self.significance else {}
+        return {"version": 1, "runs": runs, **tests, "notes": list(self.notes)}
 
     def tables(self, metric: str | None = None) -> tuple[Rows, Rows, Rows]:
         """Return the tables of results, of settings that differ and of the learning curve; they may be empty.
@@ -192,6 +200,13 @@ class Comparison:
         if curve:
             yield ""
             yield from columns(curve, right=set(range(len(curve[0]))))
+        for heading, rows in tables(self.significance):
+            yield ""
+            yield heading
+            yield from columns(rows, right=range(1, 6))
+        if (line := method(self.significance)) is not None:
+            yield ""
+            yield from textwrap.wrap(line, WIDTH)
 
     def __str__(self) -> str:
         """Return the tables, the curve of the metric that selects checkpoints, and the notes."""
@@ -200,10 +215,15 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show the tables in a notebook, and the losses of a single run."""
-        tables = self.tables(self.shared_metric() if self.metrics() else None)
+        own = self.tables(self.shared_metric() if self.metrics() else None)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         chart = line_chart(self.runs[0].losses, "update", "loss") if len(self.runs) == 1 else ""
-        return "".join(html_table(rows) for rows in tables if rows) + chart + notes
+        tests = "".join(
+            f"<p>{html.escape(heading)}</p>{html_table(rows)}" for heading, rows in tables(self.significance)
+        )
+        line = method(self.significance)
+        tests += "" if line is None else f"<p>{html.escape(line)}</p>"
+        return "".join(html_table(rows) for rows in own if rows) + chart + tests + notes
 
 
 def _result_row(run: TrainedRun, metrics: Sequence[str]) -> Sequence[str]:

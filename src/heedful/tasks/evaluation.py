@@ -36,12 +36,14 @@ class Evaluation:
         scores: with their signatures and counts.
         notes: what is unusual in the data: inputs that were cut, unknown words.
         records: yields a record for each row, with its own scores.
+        locations: of the rows that were scored; empty if they are not known one by one.
     """
 
     split: str
     scores: list[Score]
     notes: Sequence[str] = field(default=(), kw_only=True)
     records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
+    locations: Sequence[str] = field(default=(), kw_only=True, repr=False)
 
     def __getitem__(self, name: str) -> Score:
         """Return a score by its name (``macro F1``), or as ``training.metric`` has it (``macro-f1``).
