@@ -10,7 +10,7 @@ from heedful.cli.main import app
 VERBS = {
     "train": {
         "recipe", "overrides", "--data", "--column", "--out", "--overwrite",
-        "--resume", "--device", "--print", "--tensorboard", "--json",
+        "--resume", "--device", "--print", "--tensorboard", "--json", "--seeds",
     },
     "predict": {
         "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--attention", "--device",

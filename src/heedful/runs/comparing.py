@@ -17,6 +17,7 @@ from heedful.errors import RequestError, nearest
 from heedful.files import sha256
 from heedful.runs.data_report import read_data_report
 from heedful.runs.reading import saved_tree
+from heedful.runs.seeds import SeedGroup, seed_groups, seed_table
 from heedful.runs.significance import MetricComparison, method, tables
 from heedful.svg import line_chart
 from heedful.tables import columns, html_table
@@ -163,8 +164,12 @@ class Comparison:
                 key: None if values[i] is ABSENT else values[i] for key, values in self.differences.items()
             }
             runs.append(record)
-        tests = {"significance": [c.to_dict() for c in self.significance]} if self.significance else {}
-        return {"version": 1, "runs": runs, **tests, "notes": list(self.notes)}
+        added: JsonObject = {}
+        if groups := self.groups:
+            added["groups"] = [group.to_dict() for group in groups]
+        if self.significance:
+            added["significance"] = [c.to_dict() for c in self.significance]
+        return {"version": 1, "runs": runs, **added, "notes": list(self.notes)}
 
     def tables(self, metric: str | None = None) -> tuple[Rows, Rows, Rows]:
         """Return the tables of results, of settings that differ and of the learning curve; they may be empty.
@@ -186,6 +191,11 @@ class Comparison:
             return _curve_rows(self.runs, metric)
         return _curve_rows_of_one(self.runs[0], self.metrics())
 
+    @property
+    def groups(self) -> list[SeedGroup]:
+        """The groups of runs that differ in the seed alone, with mean and deviation of their best scores."""
+        return seed_groups(self.runs)
+
     def __repr__(self) -> str:
         """Name the runs."""
         return f"<heedful.Comparison of {', '.join(run.name for run in self.runs)}>"
@@ -194,6 +204,9 @@ class Comparison:
         """Yield the `tables` as lines of text."""
         results, settings, curve = self.tables(metric)
         yield from columns(results, right={1, 2, *range(4, len(results[0]))})
+        if seeds := seed_table(self.groups):
+            yield ""
+            yield from columns(seeds, right=range(1, len(seeds[0])))
         if len(self.runs) > 1:
             yield ""
             yield from columns(settings) if settings else ["all settings are equal"]
@@ -223,7 +236,9 @@ class Comparison:
         )
         line = method(self.significance)
         tests += "" if line is None else f"<p>{html.escape(line)}</p>"
-        return "".join(html_table(rows) for rows in own if rows) + chart + tests + notes
+        results, *others = own
+        shown = (results, seed_table(self.groups), *others)
+        return "".join(html_table(rows) for rows in shown if rows) + chart + tests + notes
 
 
 def _result_row(run: TrainedRun, metrics: Sequence[str]) -> Sequence[str]:
