@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from heedful.api.comparison import compare as compare
     from heedful.api.conversion import export as export
     from heedful.api.conversion import import_model as import_model
+    from heedful.api.packing import clean as clean
+    from heedful.api.packing import pack as pack
     from heedful.api.run import Run as Run
     from heedful.api.run import load as load
     from heedful.api.setup import Setup as Setup
@@ -48,12 +50,14 @@ __all__ = [
     "WorkError",
     "__version__",
     "build",
+    "clean",
     "compare",
     "describe",
     "events",
     "export",
     "import_model",
     "load",
+    "pack",
     "part",
     "prepare",
     "recipe",
@@ -67,6 +71,7 @@ _ERRORS = ("DamagedError", "DataError", "HeedfulError", "RequestError", "WorkErr
 _MODULES = {
     **dict.fromkeys(("export", "import_model"), "heedful.api.conversion"),
     "compare": "heedful.api.comparison",
+    **dict.fromkeys(("clean", "pack"), "heedful.api.packing"),
     **dict.fromkeys(("Run", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
     **dict.fromkeys(_ERRORS, "heedful.errors"),

@@ -43,6 +43,8 @@ VERBS = {
     "compare": {
         "runs", "--metric", "--out", "--json", "--data", "--split", "--column", "--limit", "--device",
     },
+    "pack": {"run", "out"},
+    "clean": {"run", "--resumable", "--yes"},
     "import": {"source", "run"},
     "export": {"run", "--to", "--out"},
 }  # fmt: skip
@@ -58,6 +60,8 @@ REQUIRED = {
     "demo": [],
     "lab": [],
     "compare": ["runs"],
+    "pack": ["run", "out"],
+    "clean": ["run"],
     "import": ["source", "run"],
     "export": ["run", "to"],
 }
