@@ -95,3 +95,37 @@ def _curve(points: Points, x_axis: _Axis, y_axis: _Axis, colour: str, dash: str)
 
 def _text(text: str, x: float, y: float, anchor: str) -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{html.escape(text)}</text>'
+
+
+SHADE = "0, 114, 178"
+"""Red, green and blue of shaded cells."""
+DARKEST = 0.7
+"""Opacity of a cell that has all counts of its row; text stays legible on it, in light and dark notebooks."""
+
+
+def shaded_table(names: Sequence[str], matrix: Sequence[Sequence[int]], caption: str, across: str) -> str:
+    """Return a square matrix of counts as an HTML table, each cell shaded by its share of the row.
+
+    The counts are text, and each cell has a title that names its row and column, for screen readers and the
+    mouse.
+
+    Args:
+        names: of the rows and of the columns.
+        matrix: the counts.
+        caption: caption of the table.
+        across: what the columns are.
+    """
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
+    rows = []
+    for name, counts in zip(names, matrix, strict=True):
+        total = sum(counts)
+        cells = []
+        for other, n in zip(names, counts, strict=True):
+            title = html.escape(f"{name}, {across} {other}: {n:,} of {total:,}", quote=True)
+            shade = f"rgba({SHADE}, {DARKEST * n / (total or 1):.2f})"
+            cells.append(f'<td style="text-align: right; background: {shade}" title="{title}">{n:,}</td>')
+        rows.append(f'<tr><th scope="row">{html.escape(name)}</th>{"".join(cells)}</tr>')
+    return (
+        f"<table><caption>{html.escape(caption)}</caption><thead><tr><th></th>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
+    )
