@@ -7,10 +7,12 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from heedful.api.comparison import compare as compare
     from heedful.api.conversion import export as export
     from heedful.api.conversion import import_model as import_model
+    from heedful.api.packing import clean as clean
+    from heedful.api.packing import pack as pack
     from heedful.api.run import Run as Run
-    from heedful.api.run import compare as compare
     from heedful.api.run import load as load
     from heedful.api.setup import Setup as Setup
     from heedful.api.setup import prepare as prepare
@@ -48,12 +50,14 @@ __all__ = [
     "WorkError",
     "__version__",
     "build",
+    "clean",
     "compare",
     "describe",
     "events",
     "export",
     "import_model",
     "load",
+    "pack",
     "part",
     "prepare",
     "recipe",
@@ -66,7 +70,9 @@ _ERRORS = ("DamagedError", "DataError", "HeedfulError", "RequestError", "WorkErr
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
     **dict.fromkeys(("export", "import_model"), "heedful.api.conversion"),
-    **dict.fromkeys(("Run", "compare", "load"), "heedful.api.run"),
+    "compare": "heedful.api.comparison",
+    **dict.fromkeys(("clean", "pack"), "heedful.api.packing"),
+    **dict.fromkeys(("Run", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
     **dict.fromkeys(_ERRORS, "heedful.errors"),
     **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),

@@ -10,7 +10,7 @@ from heedful.cli.main import app
 VERBS = {
     "train": {
         "recipe", "overrides", "--data", "--column", "--out", "--overwrite",
-        "--resume", "--device", "--print", "--tensorboard", "--json",
+        "--resume", "--device", "--print", "--tensorboard", "--json", "--seeds",
     },
     "predict": {
         "run", "file", "--data", "--jsonl", "--beam", "--n-best", "--decoding", "--attention", "--device",
@@ -40,7 +40,11 @@ VERBS = {
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
     "lab": {"names", "--all", "--short", "--control", "--out", "--json"},
-    "compare": {"runs", "--metric", "--out", "--json"},
+    "compare": {
+        "runs", "--metric", "--out", "--json", "--data", "--split", "--column", "--limit", "--device",
+    },
+    "pack": {"run", "out"},
+    "clean": {"run", "--resumable", "--yes"},
     "import": {"source", "run"},
     "export": {"run", "--to", "--out"},
 }  # fmt: skip
@@ -56,6 +60,8 @@ REQUIRED = {
     "demo": [],
     "lab": [],
     "compare": ["runs"],
+    "pack": ["run", "out"],
+    "clean": ["run"],
     "import": ["source", "run"],
     "export": ["run", "to"],
 }

@@ -62,6 +62,57 @@ def test_training_gives_the_folder_or_one_json_object(heedful, corpus):
     assert (outcome["updates"], outcome["stopped"], outcome["metric"]) == (2, "updates", "loss")
 
 
+def test_seeds_train_a_run_each_and_their_spread_is_shown(heedful, corpus):
+    short = "training.max_updates=2", "training.validate_every=2"
+    done = heedful("train", "tiny.yaml", *short, "--seeds", "2", "--out", "runs/x", cwd=corpus)
+    assert lines(done) == ["runs/x-1", "runs/x-2"]
+    best = [float(value) for value in re.findall(r"best loss: ([0-9.]+) at update 2", done.err)]
+    mean, deviation = sum(best) / 2, abs(best[0] - best[1]) / 2**0.5
+    (shown,) = re.findall(r"best loss over 2 seeds: ([0-9.]+) ± ([0-9.]+) \(mean ± standard", done.err)
+    assert [float(value) for value in shown] == pytest.approx([mean, deviation], abs=2e-4)
+    # Each is the run that the seed alone trains.
+    heedful("train", "tiny.yaml", *short, "training.seed=2", "--out", "runs/y", cwd=corpus)
+    runs = corpus / "runs"
+    weights = [(runs / name / "weights.safetensors").read_bytes() for name in ("x-1", "x-2", "y")]
+    assert weights[1] == weights[2] != weights[0]
+    comparison = lines(heedful("compare", runs / "x-1", runs / "x-2", cwd=corpus))
+    assert any(re.match(r"x +2 +[0-9.]+ ± [0-9.]+", line) for line in comparison)
+    check("comparison", found := heedful("compare", runs / "x-1", runs / "x-2", "--json", cwd=corpus).json())
+    assert found["groups"][0]["metrics"]["loss"]["mean"] == pytest.approx(mean, abs=1e-4)
+
+
+def test_seeds_are_resumed_where_they_stopped(heedful, corpus):
+    short = "training.max_updates=2", "training.validate_every=2"
+    assert heedful("train", "tiny.yaml", *short, "--seeds", "2", "--out", "x", cwd=corpus).status == 0
+    shutil.rmtree(corpus / "x-2")
+    refused = heedful("train", "tiny.yaml", *short, "--seeds", "3", "--out", "x", cwd=corpus)
+    assert refused.status == 2
+    assert "x-1" in refused.err
+    assert not (corpus / "x-3").exists()
+    before = (corpus / "x-1" / "run.json").read_bytes()
+    arguments = "train", "tiny.yaml", *short, "--seeds", "3", "--out", "x", "--resume", "--json"
+    found = heedful(*arguments, cwd=corpus).json()
+    assert [(run["seed"], run["run"], run["updates"]) for run in found["runs"]] == [
+        (seed, f"x-{seed}", 2) for seed in (1, 2, 3)
+    ]
+    values = [run["best"]["value"] for run in found["runs"]]
+    assert found["mean"] == pytest.approx(sum(values) / 3)
+    assert (corpus / "x-1" / "run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tiny.yaml", "--seeds", "2", "--print"], "--print: not supported with --seeds"),
+        (["RUN", "--seeds", "2", "--resume"], "expected a recipe with --seeds, got a run folder"),
+    ],
+)
+def test_seeds_that_have_no_meaning_are_refused(heedful, corpus, transformer, arguments, said):
+    done = heedful("train", *(transformer if a == "RUN" else a for a in arguments), cwd=corpus)
+    assert done.status == 2
+    assert said in done.err
+
+
 def test_a_resumed_run_keeps_the_recipe_that_it_was_resumed_with(heedful, own_run, tmp_path):
     change = ["training.max_updates=61", "decoding.beam=2"]
     assert heedful("train", own_run, *change, "--resume", cwd=tmp_path).status == 0
@@ -446,10 +497,57 @@ def test_runs_stand_side_by_side(heedful, transformer, recurrent, tmp_path):
     assert [v["metrics"] for v in found["runs"][0]["curve"]] == [line["metrics"] for line in kept]
 
 
+def test_one_run_has_its_losses_drawn(heedful, transformer, tmp_path):
+    done = heedful("compare", transformer, "--out", "losses.svg", cwd=tmp_path)
+    text = (tmp_path / "losses.svg").read_text("utf-8")
+    assert "loss over updates" in text
+    table = lines(done)
+    assert any(line.startswith("· training loss   ● validation loss") for line in table)
+    assert "all settings are equal" not in table
+    (found,) = heedful("compare", transformer, "--json", cwd=tmp_path).json()["runs"]
+    kept = [line for line in objects(transformer / "metrics.jsonl") if line["event"] == "updated"]
+    assert found["training"] == [{"update": line["update"], "loss": line["loss"]} for line in kept]
+    check("comparison", heedful("compare", transformer, "--json", cwd=tmp_path).json())
+
+
+def test_the_scores_of_two_runs_have_tests_of_significance(heedful, transformer, recurrent, tmp_path):
+    done = heedful("compare", transformer, recurrent, "--split", "valid", "--limit", "12", cwd=tmp_path)
+    table = lines(done)
+    (heading,) = [i for i, line in enumerate(table) if line.startswith("valid (12 rows): ")]
+    assert table[heading + 1].split()[0] == "metric"
+    assert table[heading + 2].split()[0] == "BLEU"
+    assert re.search(r" (not significant at 0\.05|significant)$", table[heading + 2])
+    assert "resampling, p-values by" in table[-2]
+    arguments = "compare", transformer, recurrent, "--split", "valid", "--limit", "12", "--json"
+    check("comparison", found := heedful(*arguments, cwd=tmp_path).json())
+    assert heedful(*arguments, cwd=tmp_path).json() == found
+    # The data set is the first run's, so that the rows are the same.
+    files = transformer.parent / "valid.src", transformer.parent / "valid.tgt"
+    for run, place in ((transformer, 0), (recurrent, 1)):
+        scores = heedful("evaluate", run, *files, "--limit", "12", "--json", cwd=tmp_path).json()
+        values = {score["name"]: score["value"] for score in scores["splits"][0]["scores"]}
+        for entry in found["significance"]:
+            assert entry["values"][place] == pytest.approx(values[entry["metric"]])
+    by_name = {entry["metric"]: entry for entry in found["significance"]}
+    assert {"BLEU", "chrF2", "TER"} <= by_name.keys()
+    assert by_name["BLEU"]["test"]["rows"] == 12
+    comparison = package.compare([transformer, recurrent], split="valid", limit=12)
+    assert [entry.to_dict() for entry in comparison.significance] == found["significance"]
+    of_files = package.compare([transformer, recurrent], data=files, limit=12)
+    assert [entry.test for entry in of_files.significance] == [
+        entry.test for entry in comparison.significance
+    ]
+    assert "approximate randomisation" in comparison._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["RUN"], "compare: expected at least two runs"),
+        (["RUN", "--split", "valid"], "need two runs or more"),
+        (["RUN", "OTHER", "--limit", "3"], "--limit: requires --data FILE or --split NAME"),
+        (["RUN", "OTHER", "--column", "a=b"], "--column: requires --data FILE"),
+        (["RUN", "OTHER", "--split", "vali"], "no such split (did you mean 'valid'?)"),
+        (["RUN", "OTHER", "--split", "valid", "--data", "x"], "exclude each other"),
         (["RUN", "RUN"], "the run is given twice"),
         (["RUN", "OTHER", "--metric", "los"], "did you mean 'loss'?"),
         (["RUN", "OTHER", "--out", "curves.pdf"], "file name must end in .svg or .png"),

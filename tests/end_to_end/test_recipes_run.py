@@ -18,7 +18,7 @@ from heedful.runs.reading import read_recipe
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
-ELSEWHERE = {"demo", "recipes", "lab", "compare", "score"}
+ELSEWHERE = {"demo", "recipes", "lab", "compare", "score", "pack", "clean"}
 # Files of a run that tell the time.
 TIMED = {"environment.json", "metrics.jsonl", "run.json"}
 # One for each task and each family of models; the whole sweep runs all.

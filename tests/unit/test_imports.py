@@ -19,6 +19,7 @@ BASE = {
     "parts",
     "files",
     "tables",
+    "svg",
     "memory",
     "hardware",
     "forks",

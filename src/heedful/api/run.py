@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.api.checks import check_runs, check_split, folder_of, names_in_rows, run_folder
+from heedful.api.checks import check_split, folder_of, names_in_rows
 from heedful.api.given import memory_names, paths_in, rows_source
 from heedful.api.progress import Progress, counting
 from heedful.checks import check_text, texts, whole_number
@@ -17,7 +17,6 @@ from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, RequestError, type_name
 from heedful.nn.modes import evaluating
-from heedful.runs import comparing
 from heedful.runs.arguments import (
     at_least_one,
     decoding_of,
@@ -376,15 +375,28 @@ class Run(LoadedRun):
             raise RequestError("columns: names the columns of data, which is not given")
         if data is not None and not paths:
             return "data", *rows_source(data, self.recipe.data.train, self.task.columns.names, names)
-        sources = chosen_splits(self, split, paths, names)
+        sources = self.data_sets(split, paths, names)
         if len(sources) > 1:
             raise RequestError(
                 f"{split}: the run has several test sets; expected one of {', '.join(sources)}"
             )
         ((name, source),) = sources.items()
-        if name in ("train", "valid") and [*memory_names(source)]:
-            check_rows(self.recipe, self.folder, name)
         return name, source, None
+
+    def data_sets(
+        self, split: str, paths: Sequence[Path] | None = None, columns: Mapping[str, str] | None = None
+    ) -> "dict[str, Source]":
+        """Return the sources of the data sets that ``split`` names, or of files, by name.
+
+        Raises:
+            RequestError: there is no such data set.
+            DataError: rows that were given in Python have changed since the training.
+        """
+        sources = chosen_splits(self, split, paths, columns)
+        for name, source in sources.items():
+            if name in ("train", "valid") and [*memory_names(source)]:
+                check_rows(self.recipe, self.folder, name)
+        return sources
 
     def explain(
         self,
@@ -465,20 +477,3 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         raise RequestError(f"{path.folder.path} is loaded already; use the run itself")
     loaded = load_run(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
     return Run(loaded.folder, loaded.task, loaded.model)
-
-
-def compare(runs: Sequence[Run | Path | str]) -> comparing.Comparison:
-    """Compare runs, also those that still train: their settings, scores of validations and learning curves.
-
-    A notebook shows the comparison as tables. ``comparison.runs[0].curve`` has the validations of the first
-    run, each with its ``update``, ``seconds`` and ``metrics``.
-
-    Args:
-        runs: runs, or their folders.
-
-    Raises:
-        RequestError: a folder is not a run, or a run is given twice.
-        DamagedError: a file of a run is damaged.
-    """
-    check_runs(runs)
-    return comparing.compare([run_folder(run, f"runs[{number}]") for number, run in enumerate(runs)])

@@ -1,12 +1,14 @@
 """Curves as text, for terminals."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT = 10
 """Lines of a chart, without its axes."""
 NARROWEST = 20
+MARKS = "·●x+"
+"""Characters of the curves of a `line_chart`; a later one covers those before it."""
 
 
 def area_chart(xs: Sequence[int], ys: Sequence[float], width: int, x: str, y: str) -> Iterator[str]:
@@ -50,3 +52,49 @@ def _eighths(value: float, top: float) -> int:
     if value <= 0 or top <= 0:
         return 0
     return max(1, round(8 * HEIGHT * value / top))
+
+
+def line_chart(
+    curves: Mapping[str, Sequence[tuple[int, float]]], width: int, x: str, y: str
+) -> Iterator[str]:
+    """Yield the lines of a chart of several curves, from the lowest to the highest value.
+
+    A column of a curve shows the mean of its part of the x axis, at the nearest line.
+
+    Args:
+        curves: the points of each curve by its name, with increasing whole numbers as x.
+        width: maximum number of characters of a line.
+        x: label of the x axis.
+        y: label of the y axis.
+    """
+    drawn = {name: points for name, points in curves.items() if points}
+    if not drawn:
+        return
+    xs = [point[0] for points in drawn.values() for point in points]
+    first, last = min(xs), max(xs)
+    margin = len(max((f"{v:.3g}" for p in drawn.values() for _, v in p), key=len))
+    n_columns = max(NARROWEST, width - margin - 2)
+    means = {name: _means(points, first, last, n_columns) for name, points in drawn.items()}
+    values = [value for column in means.values() for value in column.values()]
+    low, high = min(values), max(values)
+    grid = [[" "] * n_columns for _ in range(HEIGHT)]
+    for mark, columns in zip(MARKS, means.values(), strict=False):
+        for column, value in columns.items():
+            line = round((HEIGHT - 1) * (value - low) / (high - low)) if high > low else 0
+            grid[HEIGHT - 1 - line][column] = mark
+    legend = "   ".join(f"{mark} {name}" for mark, name in zip(MARKS, drawn, strict=False))
+    yield f"{y}:  {legend}" if y else legend
+    labels = [f"{high:.3g}", *[""] * (HEIGHT - 2), f"{low:.3g}"]
+    for label, cells in zip(labels, grid, strict=True):
+        yield f"{label.rjust(margin)} │{''.join(cells)}".rstrip()
+    yield f"{' ' * margin} └{'─' * n_columns}"
+    ends = f"{first:,}", f"{last:,}"
+    yield f"{' ' * (margin + 2)}{ends[0]}{x.center(n_columns - len(''.join(ends)))}{ends[1]}".rstrip()
+
+
+def _means(points: Sequence[tuple[int, float]], first: int, last: int, n: int) -> dict[int, float]:
+    """Return the mean of the points in each of ``n`` columns that has points."""
+    columns: dict[int, list[float]] = {}
+    for place, value in points:
+        columns.setdefault(round((n - 1) * (place - first) / max(1, last - first)), []).append(value)
+    return {column: sum(values) / len(values) for column, values in columns.items()}

@@ -1,7 +1,7 @@
 """The command ``heedful describe``."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +15,9 @@ from heedful.files import IMAGES
 if TYPE_CHECKING:
     from heedful.model_summary.summary import ModelSummary
     from heedful.runs.learning_rates import LearningRates
+
+ANOTHER_TASK = "expected a run of task "
+"""Beginning of the reason of a format for other tasks (`heedful.interop.conversion.obstacles`)."""
 
 WIDEST = 80
 """Maximum number of columns of a chart."""
@@ -56,7 +59,11 @@ def describe(
     out: Path = typer.Option(None, metavar="FILE", help="Also draw the plot: .svg or .png."),
     as_json: Json = False,
 ) -> None:
-    """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update."""
+    """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update.
+
+    For a recipe or run, also show to which formats it can be exported, and the settings that are in the way
+    of the others.
+    """
     if plot is not None:
         if time:
             raise RequestError("--time: not supported with --plot; remove one of them")
@@ -73,12 +80,16 @@ def describe(
         )
     sizes = length, source_length, batch
     model_description = _summary(what, overrides or [], sizes, available, device if time else None)
+    exports = _exports(what, overrides or [])
     if as_json:
-        json_result(model_description.to_dict())
-    elif sys.stdout.isatty():
+        json_result(model_description.to_dict() | ({} if exports is None else {"exports": exports}))
+        return
+    if sys.stdout.isatty():
         _show(model_description)
     else:
         result(str(model_description))
+    for line in _export_lines(exports or {}):
+        result(line)
 
 
 def _summary(
@@ -104,6 +115,29 @@ def _summary(
         available=available,
         overrides=overrides_tree(overrides),
     )
+
+
+def _exports(what: str, overrides: Sequence[str]) -> dict[str, list[str]] | None:
+    """Return the obstacles of a recipe or run to each format of export; None for a model's name."""
+    from heedful.interop.conversion import obstacles
+    from heedful.model_summary.described_model import RequestedSizes, find_model
+
+    described = find_model(what, RequestedSizes(), overrides)
+    return None if described.recipe is None else obstacles(described.recipe, described.model)
+
+
+def _export_lines(exports: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield to which formats a run can be exported, and for the others of its task what is in the way."""
+    if not exports:
+        return
+    yield ""
+    possible = [name for name, reasons in exports.items() if not reasons]
+    yield f"export to: {', '.join(possible) or 'none'}"
+    for name, reasons in exports.items():
+        if reasons and reasons[0].startswith(ANOTHER_TASK):
+            continue
+        for number, reason in enumerate(reasons):
+            yield f"  {name if not number else '':<8}{reason}"
 
 
 def _show(summary: "ModelSummary") -> None:

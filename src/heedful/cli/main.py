@@ -26,6 +26,7 @@ from heedful.cli.explain import EPILOG, explain
 from heedful.cli.lab import lab
 from heedful.cli.options import expand_option_groups
 from heedful.cli.output import STANDARD_ERROR, OutputClosedError, log, open_streams
+from heedful.cli.pack import clean, pack
 from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
 from heedful.cli.score import score
@@ -55,6 +56,8 @@ for name, verb, short_help in (
     ("recipes", recipes, "List the shipped recipes."),
     ("lab", lab, "Test claims of the lectures by experiment."),
     ("compare", compare, "Compare runs: settings, learning curves, scores."),
+    ("pack", pack, "Copy a run without what only training needs."),
+    ("clean", clean, "Remove checkpoints and tokenised data of a run."),
     ("import", import_, "Convert a Hugging Face transformers model to a run."),
     ("export", export, "Export a run for Hugging Face transformers."),
 ):

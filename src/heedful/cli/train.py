@@ -58,6 +58,13 @@ def train(
         False, "--resume", help="Resume from the latest checkpoint; bit-identical on the same CPU."
     ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Remove the run that the folder holds."),
+    seeds: int = typer.Option(
+        None,
+        min=2,
+        metavar="N",
+        help="Train N runs, OUT-1 to OUT-N, with the recipe's training.seed (1) and those after it, and "
+        "print the mean and standard deviation of their best scores.",
+    ),
     device: Device = "auto",
     print_recipe: bool = typer.Option(False, "--print", help="Print the merged recipe and exit."),
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard event files."),
@@ -68,6 +75,23 @@ def train(
         raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
     if resume and overwrite:
         raise RequestError("--overwrite: not supported with --resume, which continues the run; remove one")
+    if seeds is not None:
+        if print_recipe:
+            raise RequestError("--print: not supported with --seeds; remove one")
+        _train_seeds(
+            seeds,
+            recipe,
+            overrides or [],
+            data or [],
+            column or [],
+            out,
+            resume=resume,
+            overwrite=overwrite,
+            device=device,
+            tensorboard=tensorboard,
+            as_json=as_json,
+        )
+        return
     if resume and Path(recipe).is_dir():
         settings, folder = _saved(Path(recipe), overrides or [], out), Path(recipe)
     else:
@@ -92,6 +116,61 @@ def train(
         log=log,
     )
     report(folder, settings, trained, as_json)
+
+
+def _train_seeds(
+    n: int,
+    recipe: str,
+    overrides: list[str],
+    data: list[str],
+    columns: list[str],
+    out: Path | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+    device: str,
+    tensorboard: bool,
+    as_json: bool,
+) -> None:
+    """Train a recipe with several seeds; the arguments are those of `train`."""
+    from heedful.artifacts.run_folder import RunFolder
+    from heedful.cli.train_seeds import train_seeds
+
+    if RunFolder(recipe).recipe.is_file():
+        raise RequestError(
+            f"{recipe}: expected a recipe with --seeds, got a run folder; to resume, give the recipe with "
+            "which the seeds were trained"
+        )
+    given = _on_files(recipe, data, columns)
+
+    def read(resumed: Path | None, further: list[str]) -> "Recipe":
+        return _read(recipe, given, [*overrides, *further], resumed, reads_data=not resume)
+
+    def train_one(settings: "Recipe", folder: Path, is_resumed: bool) -> "Trained":
+        from heedful.api.training import train_into
+
+        return train_into(
+            settings,
+            folder,
+            resume=is_resumed,
+            overwrite=overwrite,
+            device=device,
+            tensorboard=tensorboard,
+            log=log,
+        )
+
+    train_seeds(
+        n,
+        out or Path("runs") / Path(recipe).stem,
+        read,
+        train_one,
+        _result_record,
+        log_result,
+        resume=resume,
+        overwrite=overwrite,
+        as_json=as_json,
+        stopped=STOPPED,
+    )
 
 
 def _saved(run: Path, overrides: list[str], out: Path | None) -> "Recipe":

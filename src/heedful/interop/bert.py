@@ -26,13 +26,12 @@ The tokenizer is converted too (`heedful.interop.wordpiece`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from heedful.errors import RequestError
 from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings
-from heedful.interop.configuration import ALIKE, Key, read_keys, require, stack_keys, write_keys
+from heedful.interop.configuration import ALIKE, Key, read_keys, refuse, stack_keys, unsupported, write_keys
 from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
 from heedful.interop.heads import (
     ANSWERING,
@@ -49,10 +48,11 @@ from heedful.interop.sentence_transformers import SENTENCE_SETTINGS, SentenceMod
 from heedful.interop.sentence_transformers import TASK as SENTENCES
 from heedful.interop.tokenizer_files import SETTINGS, length_notes, unused_rows
 from heedful.interop.unread import ANY, Harmless
-from heedful.interop.wordpiece import VOCAB_SIZE, read_wordpiece, write_wordpiece
+from heedful.interop.wordpiece import VOCAB_SIZE, read_wordpiece, tokenizer_obstacles, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.classification import ANSWER, TAG
+from heedful.recipes.schema import Recipe
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
 from heedful.tasks.inputs.texts import PAIR, TEXT
@@ -210,12 +210,22 @@ class BERT:
         tensors = names.without_padding(tensors, vocab_size)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
+    def obstacles(self, recipe: Recipe, model: nn.Module) -> list[str]:
+        """Return all settings of a recipe that the format does not support."""
+        config: Any = recipe
+        head = HEADS.get(recipe.task.kind)
+        pooled = head.pooled if head else "next" in getattr(model, "heads", ())
+        return [
+            *_unsupported(config.model, pooled=pooled),
+            *tokenizer_obstacles(config.tokenizer.text, config.tokenizer.subwords),
+        ]
+
     def write(self, run: LoadedRun) -> ExportedModel:
         """Return the model with its head and the tokenizer."""
         config: EncoderConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         heads = set() if head else {"token"} | ({"next"} & {*run.model.heads})
-        _check_supported(config, pooled=head.pooled if head else "next" in heads)
+        refuse(self.obstacles(run.recipe, run.model))
         heads |= {"pooled"} if config.pooler else set()
         tokenizer = run.processor.text
         files, numbering = write_wordpiece(tokenizer, config.max_length)
@@ -339,12 +349,8 @@ def _configuration(settings: Settings, heads: Collection[str]) -> tuple[EncoderC
     return EncoderConfig(**section, pooler="pooled" in heads, tie=tie), notes
 
 
-def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: bool) -> None:
-    """Check that BERT supports the model.
-
-    Raises:
-        RequestError: it does not; the message names the key.
-    """
+def _unsupported(config: EncoderConfig | LanguageModelConfig, *, pooled: bool) -> list[str]:
+    """Return the settings of the model that BERT does not support."""
     requirements = {
         "kind": ("encoder", "its attention is bidirectional"),
         **ALIKE,
@@ -357,11 +363,9 @@ def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: boo
     }
     if pooled:
         requirements["pooler"] = (True, "it classifies through a pooler with tanh")
+    reasons = unsupported(config, "BERT", requirements)
     if config.scale_embedding:
-        raise RequestError("model.scale_embedding=true: not supported by BERT: it does not scale embeddings")
-    require(config, "BERT", requirements)
-    assert isinstance(config, EncoderConfig)
-    if not config.segments:
-        raise RequestError(
-            "model.segments=0: not supported by BERT: it adds a segment embedding to every token"
-        )
+        reasons.append("model.scale_embedding=true: not supported by BERT: it does not scale embeddings")
+    if isinstance(config, EncoderConfig) and not config.segments:
+        reasons.append("model.segments=0: not supported by BERT: it adds a segment embedding to every token")
+    return reasons

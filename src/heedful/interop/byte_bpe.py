@@ -9,13 +9,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError, quoted
 from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.configuration import refuse
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
     SETTINGS,
@@ -28,7 +29,7 @@ from heedful.interop.tokenizer_files import (
     special_token,
     strip_prefix_decoders,
 )
-from heedful.text.configuration import ByteBpeConfig, ByteSplit, TokenizerConfig
+from heedful.text.configuration import ByteBpeConfig, ByteSplit, PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import as_vocabulary, build, byte_letters, first_space, library_data, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
@@ -251,6 +252,19 @@ def _check_entries(files: _TokenizerFiles, learned: Sequence[str]) -> None:
 # Export --------------------------------------------------------------------------------------------------
 
 
+def tokenizer_obstacles(text: PreprocessingConfig, subwords: Any) -> list[str]:
+    """Return the settings of a tokenizer that GPT-2 does not support."""
+    reasons = []
+    if not text.keeps_composed_text:
+        reasons.append("tokenizer.text: GPT-2 does not support changes of the text before it is encoded")
+    if (kind := subwords.kind) not in ("byte-bpe", "byte"):
+        reasons.append(
+            f"tokenizer.subwords.kind={kind}: not supported by GPT-2, whose tokens are spelled in "
+            "bytes; only byte-bpe and byte can be exported"
+        )
+    return reasons
+
+
 def write_byte_bpe(
     tokenizer: Tokenizer, *, whole_texts: bool = False, framed: bool = False
 ) -> tuple[str, dict[str, str], Numbering]:
@@ -271,13 +285,7 @@ def write_byte_bpe(
         RequestError: if the tokenizer is of another kind, or changes text before encoding.
     """
     config = tokenizer.model.config
-    if not tokenizer.preprocessing.keeps_composed_text:
-        raise RequestError("tokenizer.text: GPT-2 does not support changes of the text before it is encoded")
-    if config.kind not in ("byte-bpe", "byte"):
-        raise RequestError(
-            f"tokenizer.subwords.kind={config.kind}: not supported by GPT-2, whose tokens are spelled in "
-            "bytes; only byte-bpe and byte can be exported"
-        )
+    refuse(tokenizer_obstacles(tokenizer.preprocessing, config))
     data = tokenizer.model.data
     names = byte_letters()
     merges: list[tuple[str, str]] = []

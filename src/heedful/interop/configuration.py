@@ -8,7 +8,6 @@ from heedful.config import Config
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import Settings
 from heedful.models.mixers import AttentionConfig
-from heedful.models.stacks import StackConfig
 from heedful.typing import JsonMapping, JsonObject
 
 ACTIVATIONS = {
@@ -161,33 +160,54 @@ ALIKE: dict[str, tuple[object, str]] = {
 """What all formats of stacks of attention and feed-forward networks require."""
 
 
-def require(config: StackConfig, format_name: str, required: Mapping[str, tuple[object, str]]) -> None:
-    """Check that a model can be exported: keys have the only value that the format supports.
+def unsupported(config: Config, format_name: str, required: Mapping[str, tuple[object, str]]) -> list[str]:
+    """Return why a model cannot be exported: each key that has another value than the only one supported.
 
-    Also checks that keys and values are not grouped and that heads have d_model / n_heads dimensions.
+    Keys that the model does not have are left out, because the kind of its sections is another one. Keys and
+    values must not be grouped, and heads must have d_model / n_heads dimensions.
 
     Args:
         config: configuration of the model.
         format_name: name of the format.
         required: required value and reason, by key; dots lead into sections.
-
-    Raises:
-        RequestError: a key has another value; the message names the recipe key.
     """
+    reasons = []
     for key, (value, reason) in required.items():
-        if (actual := attrgetter(key)(config)) != value:
-            raise RequestError(
-                f"model.{key}={_format_value(actual)}: not supported by {format_name}: {reason}"
-            )
-    attention = config.layer.mixer
-    assert isinstance(attention, AttentionConfig)
-    width = config.d_model / attention.n_heads
+        actual = _value(config, key)
+        if actual is not MISSING and actual != value:
+            reasons.append(f"model.{key}={_format_value(actual)}: not supported by {format_name}: {reason}")
+    attention = _value(config, "layer.mixer")
+    if not isinstance(attention, AttentionConfig):
+        return reasons
+    width = attrgetter("d_model")(config) / attention.n_heads
     for key, default in (("n_kv_heads", attention.n_heads), ("d_k", width), ("d_v", width)):
         if (actual := getattr(attention, key)) not in (None, default):
-            raise RequestError(
+            reasons.append(
                 f"model.layer.mixer.{key}={actual}: not supported by {format_name}: it has one key and value "
                 "head per query head, each of size d_model / n_heads"
             )
+    return reasons
+
+
+MISSING = object()
+"""Value of a key that a model does not have."""
+
+
+def _value(config: Config, key: str) -> object:
+    try:
+        return attrgetter(key)(config)
+    except AttributeError:
+        return MISSING
+
+
+def refuse(reasons: Sequence[str]) -> None:
+    """Raise an error with all reasons why a run cannot be exported, if there are any.
+
+    Raises:
+        RequestError: there are; each is a line.
+    """
+    if reasons:
+        raise RequestError("\n  ".join(reasons))
 
 
 def _format_value(value: object) -> str:

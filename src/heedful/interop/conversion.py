@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
+from torch import nn
 
 from heedful.artifacts.environment import environment
 from heedful.artifacts.run_folder import RunFolder, emptied_on_failure, locked, write_json, write_text
@@ -19,6 +20,7 @@ from heedful.interop.marian import Marian
 from heedful.interop.unread import unread_notes
 from heedful.interop.vit import ViT
 from heedful.memory import memory_errors_as
+from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.loading import load_run
@@ -160,6 +162,32 @@ def filling(out: Path) -> Iterator[None]:
             yield
 
 
+def _task_obstacle(model_format: Format, task: str) -> str | None:
+    """Return why a format does not support a task; None: it does."""
+    if task in model_format.loaders:
+        return None
+    suitable = [name for name, candidate in FORMATS.items() if task in candidate.loaders]
+    remedy = f"; use {' or '.join(suitable)}" if suitable else ""
+    return f"expected a run of task {' or '.join(model_format.loaders)}, got {task}{remedy}"
+
+
+def obstacles(recipe: Recipe, model: nn.Module) -> dict[str, list[str]]:
+    """Return, for each format by name, all settings of a recipe or run that it does not support.
+
+    A format without obstacles can be exported to. Of a run, the tokenizer and the weights may still have
+    parts that a format lacks, which the export names.
+
+    Args:
+        recipe: the recipe.
+        model: its model; the weights are not read.
+    """
+    found = {}
+    for name, model_format in FORMATS.items():
+        reason = _task_obstacle(model_format, recipe.task.kind)
+        found[name] = model_format.obstacles(recipe, model) if reason is None else [reason]
+    return found
+
+
 def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda line: None) -> Path:
     """Export a run to the format of another library.
 
@@ -181,12 +209,8 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
     require_empty(folder)
     run = load_run(path, device="cpu")
     task = run.recipe.task.kind
-    if task not in model_format.loaders:
-        suitable = [name for name, candidate in FORMATS.items() if task in candidate.loaders]
-        remedy = f"; use {' or '.join(suitable)}" if suitable else ""
-        raise RequestError(
-            f"format {to}: expected a run of task {' or '.join(model_format.loaders)}, got {task}{remedy}"
-        )
+    if (reason := _task_obstacle(model_format, task)) is not None:
+        raise RequestError(f"format {to}: {reason}")
     exported = model_format.write(run)
     for note in exported.notes:
         log(f"note: {note}")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.names import Table, read_weights
 from heedful.interop.unread import Harmless
+from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.loading import LoadedRun
 from heedful.runs.reading import recipe_from
@@ -73,11 +74,20 @@ class Format(Protocol):
         """
         ...
 
+    def obstacles(self, recipe: Recipe, model: nn.Module) -> list[str]:
+        """Return all settings of a recipe that the format does not support; each names its key.
+
+        Args:
+            recipe: of a task that the format supports.
+            model: its model; the weights are not read.
+        """
+        ...
+
     def write(self, run: LoadedRun) -> ExportedModel:
         """Return the content of the folder for a run.
 
         Raises:
-            RequestError: the format does not support the run; the message names the recipe key.
+            RequestError: the format does not support the run; the message names all recipe keys.
         """
         ...
 

@@ -27,10 +27,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.interop.byte_bpe import VOCAB_SIZE, read_byte_bpe, write_byte_bpe
+from heedful.interop.byte_bpe import VOCAB_SIZE, read_byte_bpe, tokenizer_obstacles, write_byte_bpe
 from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings, indented
 from heedful.interop.configuration import (
     ALIKE,
@@ -38,7 +38,8 @@ from heedful.interop.configuration import (
     read_activation,
     read_epsilon,
     read_keys,
-    require,
+    refuse,
+    unsupported,
     write_keys,
 )
 from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
@@ -67,6 +68,7 @@ from heedful.interop.tokenizer_files import TOKENIZER, length_notes, settings_fi
 from heedful.interop.unread import ANY, Harmless
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
+from heedful.recipes.schema import Recipe
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
 from heedful.text.specials import SPECIALS
@@ -207,11 +209,19 @@ class GPT2:
         tensors = names.without_padding(tensors, vocab_size)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
+    def obstacles(self, recipe: Recipe, model: nn.Module) -> list[str]:
+        """Return all settings of a recipe that the format does not support."""
+        config: Any = recipe
+        return [
+            *_unsupported(config.model),
+            *tokenizer_obstacles(config.tokenizer.text, config.tokenizer.subwords),
+        ]
+
     def write(self, run: LoadedRun) -> ExportedModel:
         """Return a GPT2LMHeadModel, or the class of the task head, with its tokenizer."""
         config: LanguageModelConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
-        _check_supported(config)
+        refuse(self.obstacles(run.recipe, run.model))
         tokenizer = run.processor.text
         framed = head is not None and run.recipe.task.add_special_tokens
         content, special_tokens, numbering = write_byte_bpe(
@@ -274,12 +284,8 @@ def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
     return LanguageModelConfig(**section), notes
 
 
-def _check_supported(config: LanguageModelConfig) -> None:
-    """Check that GPT-2 supports the model.
-
-    Raises:
-        RequestError: it does not; the message names the key.
-    """
+def _unsupported(config: LanguageModelConfig) -> list[str]:
+    """Return the settings of the model that GPT-2 does not support."""
     requirements = {
         "kind": ("language-model", "each of its tokens sees only itself and earlier tokens"),
         **ALIKE,
@@ -287,18 +293,18 @@ def _check_supported(config: LanguageModelConfig) -> None:
         "positions.kind": ("learned", "its positions are learned"),
         "combine": ("add", "its positions are added"),
     }
+    reasons = unsupported(config, "GPT-2", requirements)
     if config.scale_embedding:
-        raise RequestError(
+        reasons.append(
             "model.scale_embedding=true: not supported by GPT-2: it does not multiply embeddings by "
             "sqrt(d_model)"
         )
-    require(config, "GPT-2", requirements)
     mixer = config.layer.mixer
-    assert isinstance(mixer, AttentionConfig)
-    if (score := mixer.score.kind) not in ("scaled-dot", "dot"):
-        raise RequestError(
+    if isinstance(mixer, AttentionConfig) and (score := mixer.score.kind) not in ("scaled-dot", "dot"):
+        reasons.append(
             f"model.layer.mixer.score.kind={score}: not supported by GPT-2, which has dot-product scores"
         )
+    return reasons
 
 
 # Generation ----------------------------------------------------------------------------------------------

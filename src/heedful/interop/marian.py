@@ -25,7 +25,15 @@ from torch import Tensor, nn
 
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings, indented
-from heedful.interop.configuration import ALIKE, Key, read_activation, read_keys, require, write_keys
+from heedful.interop.configuration import (
+    ALIKE,
+    Key,
+    read_activation,
+    read_keys,
+    refuse,
+    unsupported,
+    write_keys,
+)
 from heedful.interop.format import ExportedModel, ImportedModel, recipe_of
 from heedful.interop.generation import GENERATION
 from heedful.interop.marian_generation import read_decoding, write_decoding
@@ -46,6 +54,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.positions import SinusoidalConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig, build
+from heedful.recipes.schema import Recipe
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
@@ -167,10 +176,15 @@ class Marian:
             )
         return ImportedModel(_recipe(checkpoint, config, processor, decoding), processor, model, notes)
 
+    def obstacles(self, recipe: Recipe, model: nn.Module) -> list[str]:
+        """Return all settings of a recipe that the format does not support."""
+        config: Any = recipe
+        return _unsupported(config.model)
+
     def write(self, run: LoadedRun) -> ExportedModel:
         """Return a MarianMTModel with its own tokenizers, or with heedful's."""
         config: TransformerConfig = run.recipe.model
-        _check_supported(config)
+        refuse(self.obstacles(run.recipe, run.model))
         model, notes = run.model, []
         if isinstance(config.positions, SinusoidalConfig) and config.positions.interleaved:
             config, model = in_halves(config, model, run.processor.sizes)
@@ -329,14 +343,10 @@ def _sizes(settings: Settings) -> tuple[int, int]:
     return source, settings.positive_int("decoder_vocab_size", source)
 
 
-def _check_supported(config: TransformerConfig | RecurrentConfig | LanguageModelConfig) -> None:
-    """Refuse settings that Marian does not support.
-
-    Raises:
-        RequestError: names the key.
-    """
+def _unsupported(config: TransformerConfig | RecurrentConfig | LanguageModelConfig) -> list[str]:
+    """Return the settings of the model that Marian does not support."""
     if not isinstance(config, TransformerConfig):
-        raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
+        return [f"model.kind={config.kind}: Marian's model is a transformer"]
     requirements = {
         **ALIKE,
         "layer.norm.eps": (1e-5, "the ε of its norms is 1e-05"),
@@ -348,9 +358,10 @@ def _check_supported(config: TransformerConfig | RecurrentConfig | LanguageModel
         "positions.offset": (0, "its first position is 0"),
         "cross_attention": (None, "its cross-attention has the heads of its self-attention"),
     }
-    require(config, "Marian", requirements)
+    reasons = unsupported(config, "Marian", requirements)
     if config.decoder_layers[0] != config.layer:
-        raise RequestError("model.decoder_layer: not supported by Marian: its layers are alike on both sides")
+        reasons.append("model.decoder_layer: not supported by Marian: its layers are alike on both sides")
+    return reasons
 
 
 def _config_json(config: TransformerConfig, numberings: Numberings, specials: JsonObject) -> JsonObject:

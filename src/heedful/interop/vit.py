@@ -20,18 +20,20 @@ pooler is dropped.
 
 import json
 from collections.abc import Collection, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from torch import nn
 
 from heedful.data.images import IMAGE
-from heedful.errors import RequestError
 from heedful.interop.checkpoint import CONFIG, Checkpoint, Settings
 from heedful.interop.configuration import (
     ALIKE,
     Key,
     read_keys,
     read_labels,
-    require,
+    refuse,
     stack_keys,
+    unsupported,
     write_keys,
     write_labels,
 )
@@ -40,6 +42,7 @@ from heedful.interop.names import Table, layers, linear, pair, reshaped, write_w
 from heedful.interop.unread import ANY, Harmless
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
+from heedful.recipes.schema import Recipe
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.image_task import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
@@ -145,10 +148,15 @@ class ViT:
         processor = ImageProcessor(reader, labels)
         return imported_model(checkpoint, recipe, processor, table(config, heads), tensors, notes)
 
+    def obstacles(self, recipe: Recipe, model: nn.Module) -> list[str]:
+        """Return all settings of a recipe that the format does not support."""
+        config: Any = recipe
+        return _unsupported(config.model)
+
     def write(self, run: LoadedRun) -> ExportedModel:
         """Return a ViTForImageClassification with its image preprocessing."""
         config: VisionConfig = run.recipe.model
-        _check_supported(config)
+        refuse(self.obstacles(run.recipe, run.model))
         content = {
             "architectures": ["ViTForImageClassification"],
             "model_type": "vit",
@@ -226,14 +234,10 @@ def _numbers(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _check_supported(config: VisionConfig | ResNetConfig) -> None:
-    """Check that ViT supports the model.
-
-    Raises:
-        RequestError: it does not; the message names the key.
-    """
+def _unsupported(config: VisionConfig | ResNetConfig) -> list[str]:
+    """Return the settings of the model that ViT does not support."""
     if not isinstance(config, VisionConfig):
-        raise RequestError(f"model.kind={config.kind}: not supported by ViT: expected kind vision")
+        return [f"model.kind={config.kind}: not supported by ViT: expected kind vision"]
     requirements = {
         **ALIKE,
         "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
@@ -241,7 +245,7 @@ def _check_supported(config: VisionConfig | ResNetConfig) -> None:
         "positions.kind": ("learned", "its positions are learned"),
         "pooling": ("first", "it has a class token"),
     }
-    require(config, "ViT", requirements)
+    return unsupported(config, "ViT", requirements)
 
 
 def _reader_config(reader: ImageReader) -> JsonObject:

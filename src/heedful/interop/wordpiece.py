@@ -9,12 +9,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, processors
 
 from heedful.errors import RequestError, quoted
 from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.interop.configuration import refuse
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
     SETTINGS,
@@ -27,7 +29,7 @@ from heedful.interop.tokenizer_files import (
     settings_file,
     special_token,
 )
-from heedful.text.configuration import CleaningConfig, WordPieceConfig
+from heedful.text.configuration import CleaningConfig, PreprocessingConfig, WordPieceConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import CONTINUES, UNKNOWN, as_vocabulary, build, library_data, normalizer, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
@@ -224,6 +226,21 @@ def _check_special_tokens(
 # Export --------------------------------------------------------------------------------------------------
 
 
+def tokenizer_obstacles(text: PreprocessingConfig, subwords: Any) -> list[str]:
+    """Return the settings of a tokenizer that BERT does not support."""
+    reasons = []
+    if (kind := subwords.kind) != "wordpiece":
+        reasons.append(
+            f"tokenizer.subwords.kind={kind}: BERT's tokenizer is a WordPiece; only wordpiece can be exported"
+        )
+    if not text.keeps_composed_text:
+        reasons.append(
+            "tokenizer.text: changes of the text are not supported by BERT; use tokenizer.subwords.cleaning "
+            "instead"
+        )
+    return reasons
+
+
 def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str], Numbering]:
     """Return a tokenizer as files, and its numbering.
 
@@ -238,16 +255,8 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
         RequestError: if the tokenizer is of another kind, or changes text before cleaning.
     """
     config = tokenizer.model.config
-    if config.kind != "wordpiece":
-        raise RequestError(
-            f"tokenizer.subwords.kind={config.kind}: BERT's tokenizer is a WordPiece; "
-            "only wordpiece can be exported"
-        )
-    if not tokenizer.preprocessing.keeps_composed_text:
-        raise RequestError(
-            "tokenizer.text: changes of the text are not supported by BERT; use tokenizer.subwords.cleaning "
-            "instead"
-        )
+    refuse(tokenizer_obstacles(tokenizer.preprocessing, config))
+    assert isinstance(config, WordPieceConfig)
     vocabulary: dict[str, int] = tokenizer.model.data["model"]["vocab"]
     names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
     specials = {key: usual for key, (_, usual) in _ROLES.items()}

@@ -1,4 +1,4 @@
-"""Compare runs: settings that differ, learning curves, best scores.
+"""Compare runs: settings that differ, learning curves, best scores; of one run, its losses.
 
 Everything is read from files of the runs (`recipe.yaml`, `metrics.jsonl`, `run.json`); no model is loaded, so
 trainings in progress can be compared too.
@@ -6,6 +6,7 @@ trainings in progress can be compared too.
 
 import html
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from heedful.errors import RequestError, nearest
 from heedful.files import sha256
 from heedful.runs.data_report import read_data_report
 from heedful.runs.reading import saved_tree
+from heedful.runs.seeds import SeedGroup, seed_groups, seed_table
+from heedful.runs.significance import MetricComparison, method, tables
+from heedful.svg import line_chart
 from heedful.tables import columns, html_table
 from heedful.training.callbacks import read_metrics
 from heedful.typing import JsonMapping, JsonObject
@@ -25,6 +29,9 @@ OUTSIDE = ("description", "expected", "root")
 
 MOST = 12
 """Maximum rows of the table of a learning curve; longer curves are subsampled."""
+
+WIDTH = 80
+"""Maximum number of characters of a line of text."""
 
 Rows: TypeAlias = list[Sequence[str]]
 """Rows of a table, of which the first is its head."""
@@ -49,6 +56,19 @@ class Validation:
 
 
 @dataclass(frozen=True)
+class LoggedLoss:
+    """The training loss of an update, as ``metrics.jsonl`` has it.
+
+    Args:
+        update: number of the update, from 1.
+        loss: the weighted sum of the loss terms.
+    """
+
+    update: int
+    loss: float
+
+
+@dataclass(frozen=True)
 class TrainedRun:
     """The training of a run so far.
 
@@ -65,6 +85,7 @@ class TrainedRun:
         settings: settings of the merged recipe by dotted keys.
         tokenizers: hashes of the tokenizer files.
         validation_rows: hash of the validation data; None: they were not read yet.
+        training: the training loss of the logged updates, without those that were not finite.
     """
 
     name: str
@@ -78,6 +99,15 @@ class TrainedRun:
     settings: JsonMapping
     tokenizers: Sequence[str]
     validation_rows: str | None = None
+    training: Sequence[LoggedLoss] = ()
+
+    @property
+    def losses(self) -> dict[str, list[tuple[int, float]]]:
+        """Return training and validation loss by name, as points of update and loss."""
+        return {
+            "training loss": [(logged.update, logged.loss) for logged in self.training],
+            "validation loss": [(v.update, v.metrics["loss"]) for v in self.curve if "loss" in v.metrics],
+        }
 
     @property
     def reached(self) -> Validation | None:
@@ -94,11 +124,13 @@ class Comparison:
         differences: for each setting that is not the same in all runs, its value in each; ``ABSENT`` if a run
             has no such key.
         notes: reasons why scores are not comparable.
+        significance: the scores of the runs on the same rows, if they were evaluated.
     """
 
     runs: Sequence[TrainedRun]
     differences: Mapping[str, Sequence[object]]
     notes: Sequence[str]
+    significance: Sequence[MetricComparison] = ()
 
     def metrics(self) -> list[str]:
         """Return the names of the metrics of all runs, in the order of their first appearance."""
@@ -132,13 +164,18 @@ class Comparison:
                 key: None if values[i] is ABSENT else values[i] for key, values in self.differences.items()
             }
             runs.append(record)
-        return {"version": 1, "runs": runs, "notes": list(self.notes)}
+        added: JsonObject = {}
+        if groups := self.groups:
+            added["groups"] = [group.to_dict() for group in groups]
+        if self.significance:
+            added["significance"] = [c.to_dict() for c in self.significance]
+        return {"version": 1, "runs": runs, **added, "notes": list(self.notes)}
 
     def tables(self, metric: str | None = None) -> tuple[Rows, Rows, Rows]:
         """Return the tables of results, of settings that differ and of the learning curve; they may be empty.
 
         Args:
-            metric: that of the curve; None: no curve.
+            metric: that of the curve; None: no curve. The curve of a single run has all metrics.
         """
         names, metrics = [run.name for run in self.runs], self.metrics()
         head = ("run", "updates", "minutes", "stopped by", "best at", *metrics)
@@ -146,8 +183,18 @@ class Comparison:
         return (
             [head, *(_result_row(run, metrics) for run in self.runs)],
             [("setting", *names), *settings] if settings else [],
-            [] if metric is None else _curve_rows(self.runs, metric),
+            [] if metric is None else self._curve(metric),
         )
+
+    def _curve(self, metric: str) -> Rows:
+        if len(self.runs) > 1:
+            return _curve_rows(self.runs, metric)
+        return _curve_rows_of_one(self.runs[0], self.metrics())
+
+    @property
+    def groups(self) -> list[SeedGroup]:
+        """The groups of runs that differ in the seed alone, with mean and deviation of their best scores."""
+        return seed_groups(self.runs)
 
     def __repr__(self) -> str:
         """Name the runs."""
@@ -157,11 +204,22 @@ class Comparison:
         """Yield the `tables` as lines of text."""
         results, settings, curve = self.tables(metric)
         yield from columns(results, right={1, 2, *range(4, len(results[0]))})
-        yield ""
-        yield from columns(settings) if settings else ["all settings are equal"]
+        if seeds := seed_table(self.groups):
+            yield ""
+            yield from columns(seeds, right=range(1, len(seeds[0])))
+        if len(self.runs) > 1:
+            yield ""
+            yield from columns(settings) if settings else ["all settings are equal"]
         if curve:
             yield ""
             yield from columns(curve, right=set(range(len(curve[0]))))
+        for heading, rows in tables(self.significance):
+            yield ""
+            yield heading
+            yield from columns(rows, right=range(1, 6))
+        if (line := method(self.significance)) is not None:
+            yield ""
+            yield from textwrap.wrap(line, WIDTH)
 
     def __str__(self) -> str:
         """Return the tables, the curve of the metric that selects checkpoints, and the notes."""
@@ -169,10 +227,18 @@ class Comparison:
         return "\n".join([*self.lines(metric), *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        """Show the tables in a notebook."""
-        tables = self.tables(self.shared_metric() if self.metrics() else None)
+        """Show the tables in a notebook, and the losses of a single run."""
+        own = self.tables(self.shared_metric() if self.metrics() else None)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return "".join(html_table(rows) for rows in tables if rows) + notes
+        chart = line_chart(self.runs[0].losses, "update", "loss") if len(self.runs) == 1 else ""
+        tests = "".join(
+            f"<p>{html.escape(heading)}</p>{html_table(rows)}" for heading, rows in tables(self.significance)
+        )
+        line = method(self.significance)
+        tests += "" if line is None else f"<p>{html.escape(line)}</p>"
+        results, *others = own
+        shown = (results, seed_table(self.groups), *others)
+        return "".join(html_table(rows) for rows in shown if rows) + chart + tests + notes
 
 
 def _result_row(run: TrainedRun, metrics: Sequence[str]) -> Sequence[str]:
@@ -198,6 +264,24 @@ def _curve_rows(runs: Sequence[TrainedRun], metric: str) -> Rows:
         [f"{metric} after update", *(run.name for run in runs)],
         *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in shown_updates),
     ]
+
+
+def _curve_rows_of_one(run: TrainedRun, metrics: Sequence[str]) -> Rows:
+    """Return rows with the training loss and all metrics per validated update, at most `MOST` of them.
+
+    The training loss is the mean over the logged updates since the validation before. It includes dropout,
+    label smoothing and other regularisation, which validation does not.
+    """
+    rows, previous = [], 0
+    for validation in run.curve:
+        losses = [x.loss for x in run.training if previous < x.update <= validation.update]
+        loss = sum(losses) / len(losses) if losses else None
+        cells = map(_number, (loss, *(validation.metrics.get(name) for name in metrics)))
+        rows.append([f"{validation.update:,}", *cells])
+        previous = validation.update
+    names = ["validation loss" if name == "loss" else name for name in metrics]
+    step = -(-len(rows) // MOST) or 1
+    return [["after update", "training loss", *names], *rows[::-1][::step][::-1]]
 
 
 def _number(value: float | None) -> str:
@@ -258,11 +342,14 @@ def _trained_run(path: Path, name: str, log: Callable[[str], None]) -> TrainedRu
         del settings[f"{key.removesuffix('kind')}name"]  # another one each time
     report = read_data_report(folder)
     curve: list[Validation] = []
+    losses: list[LoggedLoss] = []
     best, updates, seconds, stop_reason = None, 0, 0.0, None
     for event in read_metrics(folder.metrics, log) if folder.metrics.is_file() else ():
         updates = event["update"]
         seconds = event.get("elapsed") or seconds
         stop_reason = event["reason"] if event["event"] == "stopped" else None
+        if event["event"] == "updated" and event["loss"] is not None:
+            losses.append(LoggedLoss(updates, event["loss"]))
         if event["event"] == "validated":
             if event["best"]:
                 best = len(curve)
@@ -284,6 +371,7 @@ def _trained_run(path: Path, name: str, log: Callable[[str], None]) -> TrainedRu
         settings,
         [sha256(file) for file in sorted(path.glob("*.tokenizer.json"))],
         None if report is None else report.valid.sha256,
+        losses,
     )
 
 

@@ -57,8 +57,7 @@ def locked_run(folder: RunFolder, resume: bool, *, overwrite: bool = False) -> I
         if overwrite and folder.recipe.exists():
             with locked(folder.path):
                 empty(folder.path)
-        _refuse_what_saved_nothing(folder)
-        _refuse_to_overwrite(folder)
+        check_new(folder)
     with locked(folder.path):
         if not resume:
             _refuse_to_overwrite(folder)  # another process may have written files in between
@@ -66,6 +65,16 @@ def locked_run(folder: RunFolder, resume: bool, *, overwrite: bool = False) -> I
         remove_temporaries(folder.cache)
         remove_scratch_folders()
         yield
+
+
+def check_new(folder: RunFolder) -> None:
+    """Check that a run can start in a folder.
+
+    Raises:
+        RequestError: the folder holds a run or other files.
+    """
+    _refuse_what_saved_nothing(folder)
+    _refuse_to_overwrite(folder)
 
 
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:

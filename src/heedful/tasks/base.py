@@ -468,7 +468,11 @@ class Task(ABC):
         scores += custom_scores(self.recipe.evaluation, predicted)
         scores = [replace(score, counts={**score.counts, **predicted.counts}) for score in scores]
         return Evaluation(
-            split, scores, notes=[*predicted.notes, *notes], records=lambda: self.records(predicted)
+            split,
+            scores,
+            notes=[*predicted.notes, *notes],
+            records=lambda: self.records(predicted),
+            locations=[str(row.location) for row in predicted.rows],
         )
 
     def rows_to_score(

@@ -17,6 +17,7 @@ from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tables import html_table
 from heedful.tasks.metrics.calibration import threshold_for
+from heedful.tasks.metrics.pictures import pictures
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import VERSION, Prediction, PredictionT, TaskInput
 from heedful.training import distribution
@@ -36,12 +37,14 @@ class Evaluation:
         scores: with their signatures and counts.
         notes: what is unusual in the data: inputs that were cut, unknown words.
         records: yields a record for each row, with its own scores.
+        locations: of the rows that were scored; empty if they are not known one by one.
     """
 
     split: str
     scores: list[Score]
     notes: Sequence[str] = field(default=(), kw_only=True)
     records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
+    locations: Sequence[str] = field(default=(), kw_only=True, repr=False)
 
     def __getitem__(self, name: str) -> Score:
         """Return a score by its name (``macro F1``), or as ``training.metric`` has it (``macro-f1``).
@@ -75,10 +78,11 @@ class Evaluation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Show the scores as a table in a notebook."""
+        """Show the scores in a notebook: tables, the confusion matrix, and curves of probabilities."""
         rows = [(score.name, f"{score.value:.4g}", score.signature) for score in self.scores]
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return html_table([(self.split, "score", "signature"), *rows]) + notes
+        table = html_table([(self.split, "score", "signature"), *rows])
+        return "".join([table, *pictures(self.scores), notes])
 
     def threshold_for(self, accuracy: float) -> JsonObject | None:
         """Return how probable answers must be to be right this often, on this data set.

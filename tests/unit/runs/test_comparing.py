@@ -43,7 +43,7 @@ description: {name}
 task: {{kind: classification}}
 data: {{valid: {{kind: tsv, paths: {valid}}}}}
 model: {{kind: encoder, d_model: {d_model}{more}}}
-training: {{metric: accuracy, max_updates: 70}}
+training: {{metric: accuracy, max_updates: 70, seed: {seed}}}
 """
 
 EVENTS = (
@@ -58,10 +58,12 @@ EVENTS = (
 
 @pytest.fixture
 def make(tmp_path):
-    def made(name, events=EVENTS, *, d_model=8, more="", valid="v.tsv", vocabulary="ab", unfinished=""):
+    def made(
+        name, events=EVENTS, *, d_model=8, more="", valid="v.tsv", vocabulary="ab", unfinished="", seed=1
+    ):
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        text = RECIPE.format(name=name, d_model=d_model, more=more, valid=valid)
+        text = RECIPE.format(name=name, d_model=d_model, more=more, valid=valid, seed=seed)
         (folder / "recipe.yaml").write_text(text, encoding="utf-8")
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (folder / "metrics.jsonl").write_text(lines + unfinished, encoding="utf-8")
@@ -225,3 +227,55 @@ def test_tables_for_a_notebook_hold_results_settings_and_the_curve(make):
 def test_a_notebook_shows_no_tables_of_what_there_is_not(make):
     html = compare([make("a/one", EVENTS[:1]), make("b/one", EVENTS[:1])])._repr_html_()
     assert html.count("<table>") == 1
+
+
+def test_one_run_has_its_training_loss_beside_all_metrics_of_validations(make):
+    losses = [{**updated(update, 1.0), "loss": loss} for update, loss in ((10, 4.0), (20, 3.0), (40, None))]
+    events = (STARTED, *losses[:2], EVENTS[2], losses[2], EVENTS[3])
+    found = compare([make("a", events)])
+    (run,) = found.runs
+    assert run.losses == {"training loss": [(10, 4.0), (20, 3.0)], "validation loss": [(30, 1.5), (60, 1.2)]}
+    _, settings, curve = found.tables("accuracy")
+    assert settings == []
+    assert curve == [
+        ["after update", "training loss", "validation loss", "accuracy"],
+        ["30", "3.5", "1.5", "0.5"],
+        ["60", "–", "1.2", "0.75"],
+    ]
+    assert "settings" not in str(found)
+    html = found._repr_html_()
+    assert html.count("<table>") == 2
+    assert "loss over update: training loss, validation loss</title>" in html
+    assert "<svg" not in compare([make("b"), make("c")])._repr_html_()
+
+
+def test_a_run_that_has_not_been_validated_has_a_comparison(make):
+    found = compare([make("a", (STARTED,))])
+    assert str(found).splitlines()[1].split()[:2] == ["a", "0"]
+    assert "<svg" not in found._repr_html_()
+
+
+def test_runs_that_differ_in_the_seed_alone_are_a_group(make):
+    def events(accuracy):
+        return (STARTED, validated(30, 20.0, True, loss=1.5, accuracy=accuracy))
+
+    scores = {"a-1": (0.5, 8), "a-2": (0.7, 8), "b-1": (0.6, 16), "b-2": (0.6, 16), "c": (0.9, 24)}
+    folders = [
+        make(name, events(accuracy), d_model=width, seed=int(name[2:] or 1))
+        for name, (accuracy, width) in scores.items()
+    ]
+    found = compare(folders)
+    first, second = found.groups
+    assert (first.name, first.runs) == ("a", ["a-1", "a-2"])
+    assert first.metrics["accuracy"].mean == pytest.approx(0.6)
+    assert first.metrics["accuracy"].deviation == pytest.approx(2**0.5 / 10)
+    assert str(second.metrics["accuracy"]) == "0.6000 ± 0.0000"
+    rows = [line.split() for line in str(found).splitlines()]
+    assert ["a", "2", "1.5000", "±", "0.0000", "0.6000", "±", "0.1414"] in rows
+    assert "<td>0.6000 ± 0.1414</td>" in found._repr_html_()
+    assert [group["runs"] for group in found.to_dict()["groups"]] == [["a-1", "a-2"], ["b-1", "b-2"]]
+
+
+def test_the_same_seed_twice_and_a_run_that_was_not_validated_are_no_group(make):
+    assert compare([make("a"), make("b")]).groups == []
+    assert compare([make("c", seed=2), make("d", (STARTED,), seed=3)]).groups == []

@@ -6,6 +6,7 @@ prompt -> token ids -> state and step -> chosen ids -> text                     
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Literal
 
@@ -327,21 +328,28 @@ class LanguageModelling(RunningTextTask, TextScoring):
         documents = list(islice(rows, options.limit))
         ids, report = self.stream(split, documents)
         texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
-        text_sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
+        sizes = [[*map(count, texts)] for count in (lambda text: len(text.encode()), len, count_words)]
+        ends = np.flatnonzero(ids == self.processor.text.specials.end)
         scores: list[Score] = []
         steps = sorted({context, stride}, reverse=True)
         progress = rows_in_proportion(options.progress, len(documents), len(ids) * len(steps))
         for step in steps:
             with count_expert_loads(model) as loads:
                 log_probs = score_stream(model, ids, context, step, progress)
-            likelihood = Likelihood(-float(log_probs.sum()), len(ids), *text_sizes)
+            likelihood = Likelihood(-float(log_probs.sum()), len(ids), *map(sum, sizes))
             signature = f"context:{context}|stride:{step}"
-            scores += likelihood.scores(self.processor.fingerprint[:12], signature)
+            of_documents = partial(_likelihoods, ends, log_probs, sizes)
+            scores += likelihood.scores(self.processor.fingerprint[:12], signature, of_documents)
         scores += loads()
-        ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
         locations = [str(row.location) for row in documents]
-        return Evaluation(split, scores, notes=notes, records=lambda: _documents(locations, ends, log_probs))
+        return Evaluation(
+            split,
+            scores,
+            notes=notes,
+            records=lambda: _documents(locations, ends, log_probs),
+            locations=locations,
+        )
 
 
 class WindowBatches:
@@ -359,10 +367,17 @@ def _documents(
     locations: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
 ) -> Iterator[JsonMapping]:
     """Yield a record for each document: its tokens (with the end token) and their negative log-likelihood."""
+    for location, (nll, tokens) in zip(locations, _likelihoods(ends, log_probs).tolist(), strict=True):
+        yield {"version": 1, "document": location, "tokens": int(tokens), "nll": nll}
+
+
+def _likelihoods(
+    ends: NDArray[np.int64], log_probs: NDArray[np.float64], sizes: Sequence[Sequence[int]] = ()
+) -> NDArray[np.float64]:
+    """Return the negative log-likelihood, the tokens and the sizes of each document; unknown sizes are 0."""
     starts = np.concatenate([[0], ends[:-1] + 1])
-    sums = -np.add.reduceat(log_probs, starts)
-    for location, start, end, nll in zip(locations, starts, ends, sums, strict=True):
-        yield {"version": 1, "document": location, "tokens": int(end + 1 - start), "nll": float(nll)}
+    numbers = [-np.add.reduceat(log_probs, starts), ends + 1 - starts]
+    return np.stack([*numbers, *(size or np.zeros(len(ends)) for size in sizes)], axis=1)
 
 
 @torch.inference_mode()

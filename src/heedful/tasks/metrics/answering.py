@@ -10,8 +10,10 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import mean
 from heedful.text.normalisation import normalised as in_form
 from heedful.text.scripts import segments
 
@@ -71,7 +73,14 @@ def answer_scores(answers: Sequence[str], targets: Sequence[Sequence[str]]) -> l
             for key, has_answer in (("answerable", True), ("unanswerable", False))
         }
         scores.append(
-            Score(name, sum(values) / len(values), f"norm:squad|references:{references}", details, counts)
+            Score(
+                name,
+                sum(values) / len(values),
+                f"norm:squad|references:{references}",
+                details,
+                counts,
+                partial(mean, values),
+            )
         )
     return scores
 

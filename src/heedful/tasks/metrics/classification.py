@@ -1,12 +1,14 @@
 """Metrics of classification, with one label or a set of labels per item: accuracy and F1."""
 
 from collections.abc import Hashable, Sequence, Set
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError, nearest
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import RowStatistics, by_class, macro_f1_of, mean, ratio
 from heedful.typing import JsonObject
 
 Counts = NDArray[np.int64]
@@ -77,6 +79,7 @@ def classification_scores(
     predictions: Sequence[Hashable],
     targets: Sequence[Hashable],
     classes: Sequence[Hashable] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> dict[str, Score]:
     """Compute ``{"accuracy": ..., "macro_f1": ..., "micro_f1": ...}``, between 0 and 1.
 
@@ -87,6 +90,7 @@ def classification_scores(
         predictions: one label per item.
         targets: the true labels.
         classes: all classes, in the order of the matrix; default: those that occur, sorted as text.
+        sizes: how many consecutive items belong to each row, for the statistics of rows; None: one.
 
     Raises:
         RequestError: as in `confusion`.
@@ -96,11 +100,40 @@ def classification_scores(
     matrix = confusion(predictions, targets, all_classes)
     counts = {"examples": int(matrix.sum()), "classes": len(all_classes)}
     signature = f"classes:{len(all_classes)}"
+    right = partial(_accuracy_statistics, predictions, targets, sizes)
+    macro = partial(_macro_statistics, predictions, targets, all_classes, sizes)
+    details = _details(matrix, all_classes)
     return {
-        "accuracy": Score("accuracy", accuracy(matrix), signature, _details(matrix, all_classes), counts),
-        "macro_f1": Score("macro F1", macro_f1(matrix), f"{signature}|average:macro", {}, counts),
-        "micro_f1": Score("micro F1", micro_f1(matrix), f"{signature}|average:micro", {}, counts),
+        "accuracy": Score("accuracy", accuracy(matrix), signature, details, counts, right),
+        "macro_f1": Score("macro F1", macro_f1(matrix), f"{signature}|average:macro", {}, counts, macro),
+        "micro_f1": Score("micro F1", micro_f1(matrix), f"{signature}|average:micro", {}, counts, right),
     }
+
+
+def _accuracy_statistics(
+    predictions: Sequence[Hashable], targets: Sequence[Hashable], sizes: Sequence[int] | None
+) -> RowStatistics:
+    statistics = mean([a == b for a, b in zip(predictions, targets, strict=True)])
+    return statistics if sizes is None else statistics.grouped(sizes)
+
+
+def _macro_statistics(
+    predictions: Sequence[Hashable],
+    targets: Sequence[Hashable],
+    classes: Sequence[Hashable],
+    sizes: Sequence[int] | None,
+) -> RowStatistics:
+    predicted, actual = (
+        np.asarray(_indices(labels, {label: i for i, label in enumerate(classes)}, name), dtype=np.int64)
+        for labels, name in ((predictions, "prediction"), (targets, "label"))
+    )
+    rows = np.arange(len(targets)) if sizes is None else np.repeat(np.arange(len(sizes)), sizes)
+    true_positives, totals = (np.zeros((int(rows.max()) + 1, len(classes))) for _ in range(2))
+    right = predicted == actual
+    np.add.at(true_positives, (rows[right], actual[right]), 1)
+    np.add.at(totals, (rows, predicted), 1)
+    np.add.at(totals, (rows, actual), 1)
+    return by_class(true_positives, totals, classes, macro_f1_of)
 
 
 def label_set_scores(
@@ -142,11 +175,14 @@ def label_set_scores(
     counts = {"examples": len(targets), "classes": len(classes), "labels": int(is_target.sum())}
     signature = f"classes:{len(classes)}|labels:sets"
     macro = float(f1[totals > 0].mean()) if totals.any() else float("nan")
-    exact = float((is_predicted == is_target).all(1).mean())
+    is_exact = (is_predicted == is_target).all(1)
+    row_true_positives, row_totals = is_predicted & is_target, is_predicted.astype(int) + is_target
+    of_macro = partial(by_class, row_true_positives, row_totals, classes, macro_f1_of)
+    of_micro = partial(ratio, 2 * row_true_positives.sum(1), row_totals.sum(1))
     return [
-        Score("micro F1", float(micro), f"{signature}|average:micro", details, counts),
-        Score("macro F1", macro, f"{signature}|average:macro", {}, counts),
-        Score("exact match", exact, signature, {}, counts),
+        Score("micro F1", float(micro), f"{signature}|average:micro", details, counts, of_micro),
+        Score("macro F1", macro, f"{signature}|average:macro", {}, counts, of_macro),
+        Score("exact match", float(is_exact.mean()), signature, {}, counts, partial(mean, is_exact)),
     ]
 
 

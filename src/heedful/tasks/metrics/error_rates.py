@@ -7,11 +7,13 @@ In a recipe:
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import ratio
 from heedful.tasks.prediction import Prediction
 from heedful.text.normalisation import normalised
 from heedful.typing import JsonMapping
@@ -41,7 +43,7 @@ class CharacterErrorRate:
                 are empty.
         """
         check_lengths(predictions, rows, "predictions", "rows")
-        edits = length = 0
+        totals: list[tuple[int, int]] = []
         for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), 1):
             if self.column not in row:
                 raise RequestError(
@@ -56,12 +58,15 @@ class CharacterErrorRate:
                 )
             distances = [(edit_distance(hypothesis, reference), len(reference)) for reference in references]
             n_edits, n_characters = min(distances, key=lambda pair: pair[0] / max(pair[1], 1))
-            edits, length = edits + n_edits, length + n_characters
+            totals.append((n_edits, n_characters))
+        all_edits, all_lengths = zip(*totals, strict=True)
+        edits, length = sum(all_edits), sum(all_lengths)
         if not length:
             raise RequestError(f"CharacterErrorRate: all references in column={self.column} are empty")
         signature = f"column:{self.column}|case:{'lc' if self.lowercase else 'mixed'}|norm:nfc"
         counts = {"texts": len(rows), "characters": length, "edits": edits}
-        return Score("CER", edits / length, signature, counts=counts)
+        statistics = partial(ratio, all_edits, all_lengths)
+        return Score("CER", edits / length, signature, counts=counts, statistics=statistics)
 
     def _normalised(self, text: str) -> str:
         text = normalised(text, "nfc")

@@ -1,10 +1,16 @@
 """Metrics of language models: nats per token, perplexity per token and per word, bits per byte."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.statistics import Numbers, RowStatistics, exponential, ratio
+
+Rows = Callable[[], Numbers]
+"""Returns the fields of a `Likelihood` of each document, ``[n, 5]``."""
 
 WORDS = "white-space+line-ends"
 """The counting rule of `count_words`, for signatures."""
@@ -48,7 +54,7 @@ class Likelihood:
         sums = (getattr(self, f.name) + getattr(other, f.name) for f in fields(self))
         return Likelihood(*sums)
 
-    def scores(self, tokenizer: str, settings: str = "") -> list[Score]:
+    def scores(self, tokenizer: str, settings: str = "", rows: Rows | None = None) -> list[Score]:
         """Compute nats per token and perplexity and, if counted, the metrics per word, byte and character.
 
         Those of tokens are comparable only between models with the same tokenizer.
@@ -58,6 +64,7 @@ class Likelihood:
                 depend on it.
             settings: other settings that change the numbers, as ``key:value|key:value`` (for example, the
                 context length); part of every signature.
+            rows: returns the five numbers of each document, for tests of significance.
         """
         counts = {"tokens": self.tokens, "bytes": self.bytes}
         optional = {"characters": self.characters, "words": self.words}
@@ -71,10 +78,28 @@ class Likelihood:
             ("bits per character", _bits, self.characters, "character"),
         )
         return [
-            Score(name, value(self.nll, n), f"unit:{unit}{suffix}", counts=counts)
+            Score(
+                name,
+                value(self.nll, n),
+                f"unit:{unit}{suffix}",
+                counts=counts,
+                statistics=None
+                if rows is None
+                else partial(_statistics, rows, value, unit.partition("|")[0]),
+            )
             for name, value, n, unit in table
             if n
         ]
+
+
+def _statistics(rows: Rows, value: Callable[[float, int], float], unit: str) -> RowStatistics:
+    """Return the statistics of a measure per unit."""
+    numbers = rows()
+    names = [field.name for field in fields(Likelihood)]
+    statistics = ratio(
+        numbers[:, 0], numbers[:, names.index(f"{unit}s")], 1 / math.log(2) if value is _bits else 1.0
+    )
+    return exponential(statistics) if value is _perplexity else statistics
 
 
 def _nats(nll: float, n: int) -> float:

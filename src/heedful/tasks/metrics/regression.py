@@ -1,12 +1,14 @@
 """Metrics of regression: Pearson and Spearman correlation, and mean squared error."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import by_rows, mean
 
 Numbers = NDArray[np.float64]
 
@@ -42,8 +44,35 @@ def regression_scores(predictions: Sequence[float], targets: Sequence[float]) ->
     check_lengths(predictions, targets, "predictions", "labels")
     x, y = np.asarray(predictions, dtype=np.float64), np.asarray(targets, dtype=np.float64)
     counts = {"examples": len(targets)}
+    errors = (x - y) ** 2
     return [
-        Score("Pearson", pearson(x, y), "correlation:pearson", {}, counts),
-        Score("Spearman", spearman(x, y), "correlation:spearman|ties:mean", {}, counts),
-        Score("MSE", float(np.mean((x - y) ** 2)), "error:squared|average:mean", {}, counts),
+        *correlation_scores(x, y, counts),
+        Score("MSE", float(np.mean(errors)), "error:squared|average:mean", {}, counts, partial(mean, errors)),
     ]
+
+
+def correlation_scores(x: Numbers, y: Numbers, counts: Mapping[str, int], settings: str = "") -> list[Score]:
+    """Return the Pearson and Spearman correlation.
+
+    Args:
+        x: the numbers.
+        y: those that they are compared with.
+        counts: of the scores.
+        settings: the end of their signatures.
+    """
+    pairs = np.stack([x, y], axis=1)
+    return [
+        Score(name, measure(x, y), f"{signature}{settings}", {}, counts, partial(by_rows, pairs, of_rows))
+        for name, measure, signature, of_rows in (
+            ("Pearson", pearson, "correlation:pearson", _pearson_of_rows),
+            ("Spearman", spearman, "correlation:spearman|ties:mean", _spearman_of_rows),
+        )
+    ]
+
+
+def _pearson_of_rows(rows: Numbers) -> float:
+    return pearson(rows[:, 0], rows[:, 1])
+
+
+def _spearman_of_rows(rows: Numbers) -> float:
+    return spearman(rows[:, 0], rows[:, 1])

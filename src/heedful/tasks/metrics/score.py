@@ -1,11 +1,12 @@
 """Metric scores with signatures: print and store them."""
 
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
 from heedful.errors import RequestError, type_name
+from heedful.tasks.metrics.statistics import RowStatistics
 from heedful.typing import JsonMapping, JsonObject
 
 
@@ -23,6 +24,8 @@ class Score:
             only if their signatures are equal.
         details: parts of the score: precisions, scores of each class.
         counts: the amount of scored data: sentences, tokens.
+        statistics: returns the statistics of the rows that the score is computed from, for tests of
+            significance; None: there is no test for it.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Score:
     signature: str
     details: JsonMapping = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    statistics: Callable[[], RowStatistics] | None = field(default=None, compare=False, repr=False)
 
     def __float__(self) -> float:
         """Return the value."""

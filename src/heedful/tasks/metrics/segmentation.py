@@ -7,6 +7,7 @@ PASCAL visual object classes challenge", section 4.4)::
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import UInt8
@@ -14,6 +15,7 @@ from jaxtyping import UInt8
 from heedful.errors import RequestError
 from heedful.tasks.metrics.classification import Counts, Rates, accuracy, precision_recall_f1
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.statistics import by_class, mean_iou_of, ratio
 from heedful.typing import JsonObject
 
 
@@ -41,7 +43,9 @@ def mean_iou(matrix: Counts) -> float:
     return float(np.nanmean(intersection_over_union(matrix)))
 
 
-def segmentation_scores(matrix: Counts, classes: Sequence[str], signature: str) -> list[Score]:
+def segmentation_scores(
+    matrix: Counts, classes: Sequence[str], signature: str, images: Sequence[Counts] = ()
+) -> list[Score]:
     """Return mean IoU and pixel accuracy, between 0 and 1.
 
     The details of the mean IoU contain the classes, precision, recall and IoU (None if undefined) and the
@@ -51,6 +55,8 @@ def segmentation_scores(matrix: Counts, classes: Sequence[str], signature: str) 
         matrix: of all pixels of the data set.
         classes: their names.
         signature: further settings that change the values.
+        images: of each image, ``[2, C]``: the true positives, and how many pixels are predicted as each class
+            and how many have it, together.
 
     Raises:
         RequestError: no pixel is scored.
@@ -67,7 +73,17 @@ def segmentation_scores(matrix: Counts, classes: Sequence[str], signature: str) 
     }
     counts = {"pixels": int(matrix.sum()), "classes": len(classes)}
     signature = f"classes:{len(classes)}|{signature}"
+    of_iou = of_accuracy = None
+    if images:
+        true_positives, totals = np.stack(images, axis=1)
+        of_iou = partial(by_class, true_positives, totals, classes, mean_iou_of)
+        of_accuracy = partial(ratio, 2 * true_positives.sum(1), totals.sum(1))
     return [
-        Score("mean IoU", mean_iou(matrix), f"{signature}|average:present", details, counts),
-        Score("pixel accuracy", accuracy(matrix), signature, {}, counts),
+        Score("mean IoU", mean_iou(matrix), f"{signature}|average:present", details, counts, of_iou),
+        Score("pixel accuracy", accuracy(matrix), signature, {}, counts, of_accuracy),
     ]
+
+
+def counts_of_image(matrix: Counts) -> Counts:
+    """Return the true positives of each class, and its predicted and actual pixels together, ``[2, C]``."""
+    return np.stack([np.diag(matrix), matrix.sum(0) + matrix.sum(1)])

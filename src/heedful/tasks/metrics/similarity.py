@@ -2,13 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from heedful.tasks.metrics.regression import pearson, spearman
+from heedful.tasks.metrics.regression import correlation_scores
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import mean
 
 CHUNK = 1024
 """Number of queries whose similarities exist at one time."""
@@ -60,8 +62,8 @@ def retrieval_scores(
     signature = f"retrieval:text-to-pair|similarity:cosine|ties:last|candidates:{n_candidates}"
     counts = {"queries": len(texts), "candidates": n_candidates}
     return [
-        Score("accuracy@1", float((ranks == 1).mean()), signature, {}, counts),
-        Score("MRR", float((1 / ranks).mean()), signature, {}, counts),
+        Score("accuracy@1", float((ranks == 1).mean()), signature, {}, counts, partial(mean, ranks == 1)),
+        Score("MRR", float((1 / ranks).mean()), signature, {}, counts, partial(mean, 1 / ranks)),
     ]
 
 
@@ -73,8 +75,4 @@ def similarity_scores(similarities: Sequence[float], given: Sequence[float]) -> 
     """
     check_lengths(similarities, given, "pairs", "similarities")
     x, y = np.asarray(similarities, dtype=np.float64), np.asarray(given, dtype=np.float64)
-    counts = {"pairs": len(given)}
-    return [
-        Score("Pearson", pearson(x, y), "correlation:pearson|similarity:cosine", {}, counts),
-        Score("Spearman", spearman(x, y), "correlation:spearman|ties:mean|similarity:cosine", {}, counts),
-    ]
+    return correlation_scores(x, y, {"pairs": len(given)}, "|similarity:cosine")

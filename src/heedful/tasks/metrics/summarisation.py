@@ -16,12 +16,13 @@ z or 0 to 9, are stemmed (Porter). The signature names the tokenizer, unless it 
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, Literal
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import mean
 from heedful.tasks.metrics.words import words
 
 ROUGE_NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
@@ -57,8 +58,8 @@ def rouge_scores(
     settings = f"{tokenizer_setting}stem:{'porter' if stem else 'no'}"
     signature = f"refs:{max_references}|{settings}|agg:mean|version:{version('rouge-score')}"
     return {
-        name: Score(name, sum(row[name] for row in text_scores) / n, signature, {}, {"sentences": n})
-        for name in ROUGE_NAMES.values()
+        name: Score(name, sum(values) / n, signature, {}, {"sentences": n}, partial(mean, values))
+        for name, values in ((name, [row[name] for row in text_scores]) for name in ROUGE_NAMES.values())
     }
 
 

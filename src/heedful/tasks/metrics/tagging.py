@@ -7,10 +7,14 @@ types.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+
+import numpy as np
 
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.spans import Scheme
+from heedful.tasks.metrics.statistics import ratio
 from heedful.typing import JsonObject
 
 
@@ -37,7 +41,8 @@ def tagging_scores(
         [tag for sentence in sentences for tag in sentence] for sentences in (predictions, targets)
     )
     counts = {"words": len(expected), "sentences": len(targets), "classes": len(labels) + len(unseen)}
-    words = classification_scores(predicted, expected, (*labels, *unseen)).values()
+    sizes = [len(sentence) for sentence in targets]
+    words = classification_scores(predicted, expected, (*labels, *unseen), sizes).values()
     spans = span_scores(predictions, targets, scheme) if scheme else []
     return [replace(score, counts=counts) for score in words] + spans
 
@@ -50,6 +55,7 @@ def span_scores(
     0 / 0 is 0, as in the CoNLL script.
     """
     tallies = {name: Counter[str]() for name in ("predicted", "expected", "correct")}
+    counts_of_rows: list[tuple[int, int, int]] = []
     for predicted_tags, target_tags in zip(predictions, targets, strict=True):
         predicted, expected = set(scheme.spans(predicted_tags)), set(scheme.spans(target_tags))
         for name, spans in (
@@ -58,6 +64,7 @@ def span_scores(
             ("correct", predicted & expected),
         ):
             tallies[name].update(type_name for type_name, _, _ in spans)
+        counts_of_rows.append((len(predicted & expected), len(predicted), len(expected)))
     types = sorted({*tallies["predicted"], *tallies["expected"]})
     sums = {name: tally.total() for name, tally in tallies.items()}
     rates_by_type = [
@@ -75,10 +82,14 @@ def span_scores(
     }
     signature = f"scheme:{scheme.name}|average:micro|ill-formed:begins"
     counts = {"spans": sums["expected"]}
+    rows = np.array(counts_of_rows, dtype=np.float64).reshape(-1, 3)
+    correct, of_predicted, of_expected = rows.T
     return [
-        Score("span precision", precision, signature, {}, counts),
-        Score("span recall", recall, signature, {}, counts),
-        Score("span F1", f1, signature, details, counts),
+        Score("span precision", precision, signature, {}, counts, partial(ratio, correct, of_predicted)),
+        Score("span recall", recall, signature, {}, counts, partial(ratio, correct, of_expected)),
+        Score(
+            "span F1", f1, signature, details, counts, partial(ratio, 2 * correct, of_predicted + of_expected)
+        ),
     ]
 
 

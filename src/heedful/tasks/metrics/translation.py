@@ -11,14 +11,18 @@ are compared, and the signatures begin with ``form:nfc``.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.statistics import RowStatistics, mean, one_by_one
 from heedful.text.normalisation import Lowercase, lowercased, normalised
 from heedful.text.scripts import language_without_spaces, segments
 from heedful.typing import JsonObject
@@ -134,13 +138,14 @@ def exact_match(hypotheses: Sequence[str], references: References, *, lowercase:
     rows = texts.rows
     if lowercase:
         texts = texts.changed(str.lower)
-    equal = sum(text in row for text, row in zip(texts.hypotheses, texts.rows, strict=True))
+    equal = [text in row for text, row in zip(texts.hypotheses, texts.rows, strict=True)]
     n_references = {len(row) for row in rows}
     references_setting = (
         "" if n_references == {1} else f"nrefs:{n_references.pop() if len(n_references) == 1 else 'var'}|"
     )
     signature = f"{texts.prefix}{references_setting}case:{'lc' if lowercase else 'mixed'}"
-    return Score("exact match", equal / len(rows), signature, {}, {"sentences": len(rows), "equal": equal})
+    counts = {"sentences": len(rows), "equal": sum(equal)}
+    return Score("exact match", sum(equal) / len(rows), signature, {}, counts, partial(mean, equal))
 
 
 def sentence_scores(
@@ -301,7 +306,21 @@ class _Texts:
 def _score(metric: BLEU | CHRF | TER, texts: _Texts) -> Score:
     result = metric.corpus_score(texts.hypotheses, texts.streams)
     signature = texts.prefix + metric.get_signature().format()
-    return Score(result.name, result.score, signature, counts={"sentences": len(texts.rows)})
+    statistics = partial(_statistics, metric, texts)
+    return Score(result.name, result.score, signature, {}, {"sentences": len(texts.rows)}, statistics)
+
+
+def _statistics(metric: BLEU | CHRF | TER, texts: _Texts) -> RowStatistics:
+    """Return the statistics of each text as sacrebleu's own tests of significance have them."""
+    values = metric._extract_corpus_statistics(texts.hypotheses, texts.streams)
+    return RowStatistics(
+        np.array(values, dtype=np.float64), partial(one_by_one, partial(_score_of_sums, metric))
+    )
+
+
+def _score_of_sums(metric: BLEU | CHRF | TER, sums: NDArray[np.float64]) -> float:
+    score = float(metric._compute_score_from_stats(sums.tolist()).score)
+    return _bounded(score) if isinstance(metric, BLEU) else score
 
 
 def _bleu_score(name: str, metric: BLEU, texts: _Texts) -> Score:
@@ -317,7 +336,8 @@ def _bleu_score(name: str, metric: BLEU, texts: _Texts) -> Score:
         "reference_tokens": int(result.ref_len),
     }
     signature = texts.prefix + metric.get_signature().format()
-    return Score(name, _bounded(result.score), signature, details, counts)
+    statistics = partial(_statistics, metric, texts)
+    return Score(name, _bounded(result.score), signature, details, counts, statistics)
 
 
 def _bounded(score: float) -> float:
@@ -337,4 +357,5 @@ def _ter_score(language: str | None, texts: _Texts) -> Score:
     result = metric.corpus_score(texts.hypotheses, texts.streams)
     details = {"edits": float(result.num_edits), "mean_reference_length": float(result.ref_length)}
     signature = texts.prefix + metric.get_signature().format()
-    return Score(result.name, float(result.score), signature, details, {"sentences": len(texts.rows)})
+    counts, statistics = {"sentences": len(texts.rows)}, partial(_statistics, metric, texts)
+    return Score(result.name, float(result.score), signature, details, counts, statistics)

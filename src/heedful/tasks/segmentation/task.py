@@ -50,6 +50,7 @@ from heedful.tasks.inputs.masks import (
 from heedful.tasks.metrics.classification import Counts, accuracy
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.segmentation import (
+    counts_of_image,
     intersection_over_union,
     mean_iou,
     pixel_confusion,
@@ -309,10 +310,12 @@ class ImageSegmentation(ImageTask):
     def metrics(self, model: Model, predicted: PredictedRows[Segmentation]) -> tuple[list[Score], list[str]]:
         """Return mean IoU and pixel accuracy of the pixels of all images, each in its own size."""
         n_classes = len(self.processor.labels)
-        matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
+        matrix, of_images = np.zeros((n_classes, n_classes), dtype=np.int64), list[Counts]()
         for row, prediction in predicted:
-            matrix += self._confusion(row, prediction)
-        scores = segmentation_scores(matrix, self.processor.labels, "region:centre square")
+            pixels = self._confusion(row, prediction)
+            matrix += pixels
+            of_images.append(counts_of_image(pixels))
+        scores = segmentation_scores(matrix, self.processor.labels, "region:centre square", of_images)
         images = {"images": len(predicted.rows)}
         return [replace(score, counts={**images, **score.counts}) for score in scores], []
 

@@ -234,7 +234,12 @@ def hebrew() -> Explanation:
     side = Axis(("השועל", "קפץ", "מעל", "הכלב", "."))
     maps = stack("self", "input", "input", 1, "encoder", lambda layer: heads(drawn(5, 5, 3)))
     return Explanation(
-        "classification", "rtl", "השועל קפץ מעל הכלב.", {"output": "נכון", "score": -0.2}, {"input": side}, maps
+        "classification",
+        "rtl",
+        "השועל קפץ מעל הכלב.",
+        {"output": "נכון", "score": -0.2},
+        {"input": side},
+        maps,
     )
 
 
