@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from heedful.decoding.config import DecodingConfig, check_streaming
 from heedful.decoding.protocol import Hypothesis, OnToken
 from heedful.errors import DataError
+from heedful.tasks.inputs.texts import violated_note
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.tokenizer import Tokenizer
 
@@ -63,7 +64,8 @@ class Detokenizer:
             score=hypothesis.score,
             tokens=self.tokenizer.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),
-            finished=hypothesis.finished or self.is_ended(spelled),
+            finished=not hypothesis.violated and (hypothesis.finished or self.is_ended(spelled)),
+            note=violated_note(hypothesis.violated),
             ids=tuple(hypothesis.ids),
         )
 

@@ -107,9 +107,9 @@ class TextGenerator(Streaming):
 
     def output_note(self, prediction: Prediction, source_length: int) -> str | None:
         """Note that the output was cut at its maximum length, and what sets it; None if it was not."""
-        if prediction.finished:
-            return None
         n, max_length = self._max_length(source_length), self.decoding.max_length
+        if prediction.finished or len(prediction.ids) < n:
+            return None
         if n < max_length.of(source_length):
             reason = "the most that the model has positions for"
         else:
@@ -200,6 +200,7 @@ class Translator(TextGenerator):
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if attention else None,
                     note=join_notes(
                         source_note(tokenizer, texts[i], sources[i], longest),
+                        prediction.note,
                         self.output_note(prediction, len(source)),
                     ),
                     cut=len(sources[i]) - len(source),
@@ -239,7 +240,9 @@ class Captioner(TextGenerator):
                 hypothesis_lists = self.generate(list(sources.values()), lengths, ordinals, on_text)
                 for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
                     prediction = self.prediction(source, hypotheses)
-                    note = self.output_note(prediction, self.sequence_format.n_tokens)
+                    note = join_notes(
+                        prediction.note, self.output_note(prediction, self.sequence_format.n_tokens)
+                    )
                     results[i] = replace(prediction, grid=grid, note=note)
             self.options.progress(len(indices))
         return results

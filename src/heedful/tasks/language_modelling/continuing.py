@@ -299,6 +299,7 @@ class Completer(Streaming):
         self.limits = limits.overridden_by(options)
         self.stops = Stops(tokenizer, tuple(self.limits.stop))
         refuse_source(decoding)
+        check_min_length(decoding, self.limits.max_new_tokens)
         self.prefix = "" if options.prefix is None else self._checked_prefix(options.prefix)
         self.inference = inference or Inference(self.model)
 
@@ -378,8 +379,10 @@ class Completer(Streaming):
         answers = self._detokenizer(prompt).predictions(hypotheses, n_answers(self.decoding))
         best, *alternatives = answers
         unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
-        limit = cut_output_note(self.limits.max_new_tokens, "max_new_tokens")
-        note = join_notes(self._cut_note(len(prompt)), unknown_words_note, None if best.finished else limit)
+        limit = self.limits.max_new_tokens
+        is_cut = not best.finished and len(best.ids) == limit
+        limit_note = cut_output_note(limit, "max_new_tokens") if is_cut else None
+        note = join_notes(self._cut_note(len(prompt)), unknown_words_note, best.note, limit_note)
         return replace(best, alternatives=alternatives, note=note, cut=max(0, len(prompt) - self.context))
 
     def _cut_note(self, n: int) -> str | None:
@@ -404,4 +407,17 @@ def refuse_source(decoding: DecodingConfig) -> None:
     if isinstance(decoding, BeamConfig) and decoding.coverage:
         raise RequestError(
             "decoding.coverage is not supported here (a language model has no source); remove it"
+        )
+
+
+def check_min_length(decoding: DecodingConfig, max_new_tokens: int) -> None:
+    """Check that a completion can have the minimum length.
+
+    Raises:
+        RequestError: naming the keys.
+    """
+    if decoding.min_length > max_new_tokens:
+        raise RequestError(
+            f"decoding.min_length must be at most max_new_tokens ({max_new_tokens}), got "
+            f"{decoding.min_length}; raise completion.max_new_tokens (--max-new-tokens)"
         )
