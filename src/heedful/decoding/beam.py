@@ -13,20 +13,19 @@ W hypotheses of each, t generated tokens, C candidates, S tracked source positio
 
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from pydantic import model_validator
 
-from heedful.decoding.probabilities import no_token_left, ranked
+from heedful.decoding.allocation import NEVER, Candidates, allocated_candidates
+from heedful.decoding.probabilities import log_probabilities, no_token_left, ranked
 from heedful.decoding.protocol import Hypothesis, Request, Width
 from heedful.decoding.rules import OutputRules
 from heedful.decoding.scoring import GnmtLength, LengthPenalty, NotNegative, coverage_penalty, score
 from heedful.errors import RequestError
-
-NEVER = float("-inf")
 
 
 class BeamConfig(OutputRules):
@@ -68,6 +67,8 @@ def beam_search(request: Request, config: BeamConfig) -> list[list[Hypothesis]]:
     beat: the score of a running one is at most its log-probability over ``length_penalty.divisor(maximum)``.
     With a beam of 1 it is done at its first finished hypothesis, which equals that of
     `heedful.decoding.greedy.greedy` under every penalty. Sentences that are done leave the batch.
+
+    If constraints require phrases, the beam is divided as `heedful.decoding.allocation` describes.
 
     Hypotheses that are still running at the maximum length have no end token; see the module docstring.
     ``request.on_token`` requires a beam of 1; a coverage penalty requires source lengths and attention.
@@ -143,18 +144,6 @@ class _SentenceResult:
 def _rank(hypothesis: Hypothesis) -> tuple[int, float]:
     """Return the sort key of hypotheses: those that hold their constraints by score, then the others."""
     return len(hypothesis.violated), -hypothesis.score
-
-
-class Candidates(NamedTuple):
-    """One-token continuations of the hypotheses of each sentence, best first."""
-
-    sums: Float[np.ndarray, "A C"]
-    """Log-probability of the continued hypothesis."""
-    rows: Int[np.ndarray, "A C"]
-    """Index of the continued hypothesis, 0 .. W-1."""
-    ids: Int[np.ndarray, "A C"]
-    log_probs: Float[np.ndarray, "A C"]
-    """Log-probability of the token."""
 
 
 class _Search:
@@ -238,6 +227,10 @@ class _Search:
         n, logits, blocked = 2 * self.config.beam, self.output.logits, None
         if self.constrained is not None:
             logits, blocked = self.constrained.restrict(logits)
+            if self.constrained.has_goals:
+                allowed = log_probabilities(logits, self.request.banned, self.position, blocked)
+                end = self.request.end
+                return allocated_candidates(allowed, self.sums, self.constrained, self.config.beam, end)
         log_probs, ids = ranked(logits, self.request.banned, n, self.position, blocked)
         totals = (self.sums.reshape(-1, 1) + log_probs).reshape(len(self.sums), -1)
         order = (-totals).argsort(axis=1, kind="stable")[:, :n]
@@ -294,7 +287,7 @@ class _Search:
     def _still_running(self) -> list[int]:
         """Return the indices within ``sentences`` of those to continue; complete the others."""
         remaining = []
-        for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums[:, 0].tolist(), strict=True)):
+        for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums.max(axis=1).tolist(), strict=True)):
             if not self.results[b].is_settled(best_sum, self.position):
                 remaining.append(i)
             elif self.position == self.results[b].max_length:
