@@ -11,6 +11,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.answers import NoteLog, answer_record, table_fields
+from heedful.cli.constraint_options import ConstraintOptions, RecordConstraints
 from heedful.cli.input_streams import text_of
 from heedful.cli.inputs import Inputs
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
@@ -184,6 +185,7 @@ def predict(
     inputs: Inputs,
     task: DecodingOptions,
     plain: Plain,
+    wanted: ConstraintOptions,
     precision: Precision = "auto",
     device: Device = "auto",
     out: Out = None,
@@ -202,15 +204,16 @@ def predict(
 
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
+        constraints = wanted.constraints(loaded_run, structured=inputs.structured)
         predictor = task.predictor(loaded_run, precision)
         given = inputs.read(source, loaded_run, whole=plain.whole)
         if table is not None:
             table.dialect = given.dialect()
         if plain.stream:
             stream = streaming(predictor, loaded_run.recipe.task.kind)
-            answers = _streamed(loaded_run, stream, given.records)
+            answers = _streamed(loaded_run, stream, given.records, constraints)
         else:
-            answers = _answers(loaded_run, predictor, given.blocks())
+            answers = _answers(loaded_run, predictor, given.blocks(), constraints)
         columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
         first_key = loaded_run.task.columns.inputs[0]
         notes = NoteLog()
@@ -231,7 +234,8 @@ def predict(
         if masks is not None:
             log(f"{masks.path}: {len(masks):,} masks")
         if notes.failed:
-            raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
+            done = "answered" if constraints.used else "read"
+            raise WorkError(f"{notes.failed} of {notes.n} inputs could not be {done}")
 
 
 def _line(prediction: Prediction, alignment: bool) -> str:
@@ -260,24 +264,33 @@ def _mask_folder(out: Path, run: "Run", inputs: Inputs) -> MaskFolder:
 
 
 def _answers(
-    run: "Run", predictor: Predictor, blocks: "Iterable[Sequence[Record]]"
+    run: "Run",
+    predictor: Predictor,
+    blocks: "Iterable[Sequence[Record]]",
+    constraints: RecordConstraints,
 ) -> "Iterator[tuple[Record, Prediction]]":
     """Yield each input with its answer, or with the error of an invalid input, block by block.
 
     Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
     """
+    from heedful.tasks.generation.output_constraints import arguments_of
+
     n_answered, columns = 0, run.task.columns
     empty = dict.fromkeys(columns.inputs, "")
     for block in blocks:
         batch = [columns.input_of(empty if record.error else record.row) for record in block]
-        predictions = predictor.predict(batch, first=n_answered)
-        for record, prediction in zip(block, predictions, strict=True):
-            yield record, Prediction("", error=str(record.error)) if record.error else prediction
+        wanted, errors = constraints.for_block(block, batch)
+        predictions = predictor.predict(batch, first=n_answered, **arguments_of(wanted))
+        for i, (record, prediction) in enumerate(zip(block, predictions, strict=True)):
+            error = errors.get(i) or (record.error and str(record.error))
+            if not error and prediction.error and wanted[i]:
+                error = f"{record.location}: {prediction.error}"
+            yield record, Prediction("", error=error) if error else prediction
         n_answered += len(block)
 
 
 def _streamed(
-    run: "Run", predictor: "Streaming", records: "Iterable[Record]"
+    run: "Run", predictor: "Streaming", records: "Iterable[Record]", constraints: RecordConstraints
 ) -> "Iterator[tuple[Record, Prediction]]":
     """Print each answer while it is generated, then yield its input and the answer or the error."""
     key = run.task.columns.inputs[0]
@@ -285,7 +298,8 @@ def _streamed(
         prediction = Prediction("", error=str(record.error))
         if record.error is None:
             try:
-                pieces = predictor.stream(record.row[key], ordinal=ordinal)
+                wanted = constraints.of(record, record.row[key])
+                pieces = predictor.stream(record.row[key], ordinal=ordinal, constraints=wanted)
                 while True:
                     write_result(next(pieces))
             except StopIteration as end:

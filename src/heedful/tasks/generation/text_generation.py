@@ -1,6 +1,6 @@
 """Predictors that generate a text for a source: translators and captioners."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,12 @@ from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.nn.modes import evaluating
 from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
+from heedful.tasks.generation.output_constraints import (
+    NO_CONSTRAINTS,
+    ConstraintBuilder,
+    OutputConstraints,
+    separated,
+)
 from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
@@ -66,6 +72,7 @@ class TextGenerator(Streaming):
             tokenizer, preprocessing.undo, preprocessing.stable_prefix, is_local=preprocessing.moses is None
         )
         self.width = n_hypotheses(decoding)
+        self.constraints = ConstraintBuilder(tokenizer, decoding)
 
     def generate(
         self,
@@ -73,6 +80,7 @@ class TextGenerator(Streaming):
         lengths: Sequence[int],
         ordinals: Sequence[int],
         on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses for each source, best first; several of them may spell the same text.
 
@@ -81,6 +89,7 @@ class TextGenerator(Streaming):
             lengths: their numbers of tokens, which limit the length of the generated texts.
             ordinals: their numbers; sampling draws for each number independently.
             on_text: called with the text for a single source while it is generated.
+            constraints: of each output; empty: none.
         """
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
@@ -96,6 +105,7 @@ class TextGenerator(Streaming):
                 source_lengths=None if encoder_input is None else encoder_input.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,
+                constraints=[self.constraints.build(wanted) for wanted in constraints],
             )
             return decode(with_spares(self.decoding), request)
 
@@ -117,7 +127,12 @@ class TextGenerator(Streaming):
         return cut_output_note(n, reason)
 
     @torch.inference_mode()
-    def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
+    def prediction(
+        self,
+        source: Ids,
+        hypotheses: Sequence[Hypothesis],
+        constraints: OutputConstraints = NO_CONSTRAINTS,
+    ) -> Prediction:
         """Return the best hypothesis as a prediction, with other texts as its alternatives.
 
         The attention ``[layer][head][target][source]``, if requested, comes from one forward pass over the
@@ -125,7 +140,7 @@ class TextGenerator(Streaming):
         was generated, but cannot be read; there is then no row for an end token.
         """
         best, *alternatives = self.detokenizer.predictions(hypotheses, n_answers(self.decoding))
-        best = replace(best, alternatives=alternatives)
+        best = self.constraints.checked(replace(best, alternatives=alternatives), constraints)
         if not self.options.attention:
             return best
         limit = self.sequence_format.max_target_length(len(source))
@@ -173,7 +188,12 @@ class Translator(TextGenerator):
 
     @torch.inference_mode()
     def predict(
-        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[Prediction]:
         """Translate texts; one without a token gets an empty prediction. See `Streaming.predict`.
 
@@ -186,15 +206,27 @@ class Translator(TextGenerator):
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
-        results: list[Prediction] = [Prediction("", finished=True) for _ in texts]
+        wanted = constraints or [NO_CONSTRAINTS] * len(texts)
+        empty = Prediction("", finished=True)
+        results = [self.constraints.checked(empty, own) for own in wanted]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
-        for group in group_by_length(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
+        refused = self.constraints.refused(
+            constraints, {i: self._max_length(min(n, longest)) for i, n in lengths.items()}
+        )
+        for i, prediction in refused.items():
+            results[i] = prediction
+            del lengths[i]
+        for group in self._groups(lengths, constraints):
             truncated = [sources[i][:longest] for i in group]
             hypothesis_lists = self.generate(
-                truncated, [len(ids) for ids in truncated], [first + i for i in group], on_text
+                truncated,
+                [len(ids) for ids in truncated],
+                [first + i for i in group],
+                on_text,
+                [wanted[i] for i in group] if any(wanted[i] for i in group) else (),
             )
             for i, source, hypotheses in zip(group, truncated, hypothesis_lists, strict=True):
-                prediction = self.prediction(source, hypotheses)
+                prediction = self.prediction(source, hypotheses, wanted[i])
                 results[i] = replace(
                     prediction,
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if attention else None,
@@ -208,6 +240,15 @@ class Translator(TextGenerator):
             self.options.progress(len(group))
         return results
 
+    def _groups(
+        self, lengths: Mapping[int, int], constraints: Sequence[OutputConstraints]
+    ) -> Iterator[list[int]]:
+        """Yield the indices of sources in groups of bounded size, longest first."""
+        for part in separated(lengths, constraints):
+            yield from group_by_length(
+                part, self.budget, lambda n: (min(n, self.max_source) + 1) * self.width
+            )
+
 
 class Captioner(TextGenerator):
     """Generates a caption for an image; the decoding limits lengths by the number of patches."""
@@ -216,7 +257,12 @@ class Captioner(TextGenerator):
 
     @torch.inference_mode()
     def predict(
-        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[Prediction]:
         """Caption images: paths, or whatever `LazyImage.of` takes. See `Streaming.predict`.
 
@@ -224,25 +270,35 @@ class Captioner(TextGenerator):
         the patches, of every layer and head.
         """
         check_inputs(inputs)
-        results = [Prediction("") for _ in inputs]
+        results, n_tokens = [Prediction("") for _ in inputs], self.sequence_format.n_tokens
+        wanted = constraints or [NO_CONSTRAINTS] * len(inputs)
         grid = self.sequence_format.grid if self.options.attention else None
-        size = max(1, self.budget // (self.sequence_format.n_tokens * self.width))
-        for start in range(0, len(inputs), size):
-            indices, sources = range(start, min(start + size, len(inputs))), {}
-            for i in indices:
-                try:
-                    sources[i] = self.sequence_format.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
-                except DataError as error:
-                    results[i] = Prediction("", error=str(error))
-            if sources:
-                lengths = [self.sequence_format.n_tokens] * len(sources)
-                ordinals = [first + i for i in sources]
-                hypothesis_lists = self.generate(list(sources.values()), lengths, ordinals, on_text)
-                for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
-                    prediction = self.prediction(source, hypotheses)
-                    note = join_notes(
-                        prediction.note, self.output_note(prediction, self.sequence_format.n_tokens)
+        lengths = dict.fromkeys(range(len(inputs)), n_tokens)
+        refused = self.constraints.refused(constraints, dict.fromkeys(lengths, self._max_length(n_tokens)))
+        size = max(1, self.budget // (n_tokens * self.width))
+        for part in separated(lengths, constraints):
+            for start in range(0, len(part), size):
+                indices = [*part][start : start + size]
+                sources: dict[int, Ids] = {}
+                for i in indices:
+                    try:
+                        sources[i] = self.sequence_format.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
+                    except DataError as error:
+                        results[i] = Prediction("", error=str(error))
+                for i in sources.keys() & refused.keys():
+                    results[i] = refused[i]
+                    del sources[i]
+                if sources:
+                    hypothesis_lists = self.generate(
+                        list(sources.values()),
+                        [n_tokens] * len(sources),
+                        [first + i for i in sources],
+                        on_text,
+                        [wanted[i] for i in sources] if any(wanted[i] for i in sources) else (),
                     )
-                    results[i] = replace(prediction, grid=grid, note=note)
-            self.options.progress(len(indices))
+                    for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
+                        prediction = self.prediction(source, hypotheses, wanted[i])
+                        note = join_notes(prediction.note, self.output_note(prediction, n_tokens))
+                        results[i] = replace(prediction, grid=grid, note=note)
+                self.options.progress(len(indices))
         return results
