@@ -17,7 +17,7 @@ VERBS = {
         "--alignment", "--alignment-head", "--alignment-step",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k",
-        "--must", "--must-not", "--target-prefix", "--terminology",
+        "--must", "--must-not", "--target-prefix", "--terminology", "--regex", "--json-schema",
     },
     "score": {"run", "file", "--data", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {

@@ -22,6 +22,7 @@ from heedful.tasks.generation.text_generation import Captioner, Translator
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.language_modelling.continuing import Completer, Limits
+from heedful.tasks.prediction import DEFAULT_OPTIONS
 from heedful.text.configuration import (
     BpeConfig,
     ByteBpeConfig,
@@ -111,13 +112,15 @@ def captioner(decoding, path, kind="bpe"):
     return Captioner(model, own, decoding, images, inference=path(model)), pixels
 
 
-def completer(decoding, path, kind="bpe", **limits):
+def completer(decoding, path, kind="bpe", options=DEFAULT_OPTIONS, **limits):
     """Its limit is ``max_new_tokens``; more than a context is generated if it is large."""
     own, most = tokenizer(kind), decoding.max_length.of(0)
     model = noisy(build_model(LanguageModelConfig(**SIZES, context=11), own.vocab_size))
     bare = decoding.model_copy(update={"max_length": MaxLength()})
     limits = Limits(max_new_tokens=most, **limits)
-    return Completer(model, own, bare, context=11, limits=limits, inference=path(model)), TEXTS
+    return Completer(
+        model, own, bare, context=11, limits=limits, options=options, inference=path(model)
+    ), TEXTS
 
 
 PREDICTORS = [translator, one_text, captioner, completer]

@@ -3,16 +3,19 @@
 Tasks × tokenizers × decoders × constraints that are drawn independently of the model.
 """
 
+import json
 import re
 
 import numpy as np
 import pytest
+from jsonschema import validate
 from predictors import DECODERS, PATHS, PREDICTORS, completer, made, recurrent, streamed, tokenizer
 from tiers import sampled
 
 from heedful.decoding.config import BeamConfig, MaxLength, SampleConfig
 from heedful.errors import RequestError
 from heedful.tasks.generation.output_constraints import NO_CONSTRAINTS, OutputConstraints
+from heedful.tasks.prediction import PredictOptions
 from heedful.text.specials import SPECIALS
 
 MAKERS = [*PREDICTORS, recurrent]
@@ -215,3 +218,58 @@ def test_all_ways_to_spell_a_phrase_are_blocked():
         for answer in (prediction, *prediction.alternatives):
             assert not {*"ateh"} & {*answer.text}
             assert not {*answer.ids} & {*SPECIALS.never_generated}
+
+
+# Grammars ----------------------------------------------------------------------------------------------
+
+PATTERNS = ["(the|a) (cat|rat)( sat)*", "[a-z ]{3,9}", "t+(ea|at)?", "(a ?)*"]
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "tea": {"enum": ["cat", "rat"]}},
+    "required": ["tea"],
+    "additionalProperties": False,
+}
+
+
+def completer_of(decoder, kind, **options):
+    make = lambda *arguments: completer(*arguments, options=PredictOptions(**options))  # noqa: E731
+    return made(make, SEARCHES[decoder], kind=kind, max_length=MaxLength(ratio=0.0, extra=40))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte", "character", "word", "byte-bpe"])
+@pytest.mark.parametrize("decoder", ["greedy", "beam", "samples"])
+def test_completions_match_a_regular_expression_or_are_marked(kind, decoder):
+    for pattern in PATTERNS:
+        predictor, inputs = completer_of(decoder, kind, regex=pattern)
+        wanted = OutputConstraints(must_not=("cat",))
+        inputs = [*inputs, ""]
+        for prediction in predictor.predict(inputs, constraints=[NO_CONSTRAINTS, wanted] * 2):
+            for answer in (prediction, *prediction.alternatives):
+                if re.fullmatch(pattern, answer.text) is None:
+                    assert answer.finished is False
+                    assert "constraints not satisfied: regex" in answer.note
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte", "character"])
+@pytest.mark.parametrize("decoder", ["greedy", "beam", "samples"])
+def test_completions_follow_a_schema_or_are_marked(kind, decoder):
+    predictor, inputs = completer_of(decoder, kind, json_schema=SCHEMA)
+    n_valid = 0
+    for prediction in predictor.predict([*inputs, ""]):
+        for answer in (prediction, *prediction.alternatives):
+            if answer.finished:
+                validate(json.loads(answer.text), SCHEMA)
+                n_valid += 1
+            else:
+                assert "constraints not satisfied: json_schema" in answer.note
+    assert n_valid
+
+
+def test_a_stop_string_inside_a_match_is_marked():
+    make = lambda *arguments: completer(  # noqa: E731
+        *arguments, stop=["t"], options=PredictOptions(regex="a*t")
+    )
+    predictor, inputs = made(make, DECODERS["greedy"], max_length=LENGTH)
+    for prediction in predictor.predict(inputs):
+        assert prediction.finished is False
+        assert "constraints not satisfied: regex" in prediction.note

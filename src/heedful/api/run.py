@@ -106,7 +106,8 @@ class Run(LoadedRun):
                 (`heedful.engine.choosing`). For texts that are generated, ``must`` and ``must_not``: phrases
                 for all outputs, or a list of them for each; ``target_prefix``, a text or one for each; and
                 ``terminology`` (`heedful.tasks.generation.output_constraints`). For a language model,
-                ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a text before every prompt; for
+                ``max_new_tokens``, ``stop`` (a list of texts), ``prefix``, a text before every prompt, and
+                ``regex`` or ``json_schema`` (a mapping, or the path of a file), which completions match; for
                 a masked one ``gap``, the text for a mask.
 
         The answer of a classifier is a label, with its log-probability as the score; that of a tagger also

@@ -78,6 +78,20 @@ class DecodingOptions(DecodingChanges):
             "models).",
         ),
     ] = None
+    regex: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN", help="Regular expression that every output matches (language models)."
+        ),
+    ] = None
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--json-schema",
+            metavar="FILE",
+            help="JSON schema of every output (language models).",
+        ),
+    ] = None
     gap: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +108,7 @@ class DecodingOptions(DecodingChanges):
         """
         from heedful.tasks.registry import TASKS
 
-        for name in ("max_new_tokens", "stop", "prefix", "gap"):
+        for name in ("max_new_tokens", "stop", "prefix", "regex", "json_schema", "gap"):
             if getattr(self, name) and name not in run.task.info.options:
                 task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
                 supporting_tasks = " and ".join(
@@ -120,6 +134,8 @@ class DecodingOptions(DecodingChanges):
             max_new_tokens=self.max_new_tokens,
             stop=[from_command_line(text) for text in self.stop or ()] or None,
             prefix=None if self.prefix is None else text_of(self.prefix),
+            regex=None if self.regex is None else from_command_line(self.regex),
+            json_schema=self.json_schema,
             gap=None if self.gap is None else from_command_line(self.gap),
         )
         if self.alignment:

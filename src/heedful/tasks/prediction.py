@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from heedful.errors import RequestError, WorkError, type_name
-from heedful.typing import JsonObject
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,8 @@ class PredictOptions:
         max_new_tokens: the most tokens of a completion; None: as the recipe says.
         stop: texts at which a completion ends; None: as the recipe says.
         prefix: text before every prompt of a language model; None: no text.
+        regex: regular expression that completions of a language model match; None: none.
+        json_schema: JSON schema of completions of a language model; None: none.
         gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
         decoding: of tasks that generate text; None: as the recipe says.
         attention: whether to return the attention over the source too, of models that have a source.
@@ -52,6 +54,8 @@ class PredictOptions:
     max_new_tokens: int | None = None
     stop: Sequence[str] | None = None
     prefix: str | None = None
+    regex: str | None = None
+    json_schema: JsonMapping | None = None
     gap: str | None = None
     decoding: "DecodingConfig | None" = None
     attention: bool = False

@@ -1,6 +1,7 @@
 """Constraints on outputs in Python, in JSON lines and as options of the command."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -192,3 +193,88 @@ def test_a_streamed_output_holds_its_constraints(folder):
     done = predict(folder, "--stream", "--beam", "1", "--target-prefix", "w", "--must-not", "x", stdin="a\n")
     assert done.stdout.startswith("w")
     assert "x" not in done.stdout
+
+
+# Grammars ------------------------------------------------------------------------------------------------
+
+COMPLETING = {
+    "task": {"kind": "language-modelling"},
+    "data": {part: {"kind": "text", "paths": "x"} for part in ("train", "valid")},
+    "tokenizer": {"subwords": {"kind": "character", "byte_fallback": True}},
+    "model": {
+        "kind": "language-model",
+        "d_model": 6,
+        "n_layers": 1,
+        "context": 9,
+        "layer": {"mixer": {"n_heads": 2}},
+    },
+    "decoding": {"kind": "beam"},
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"enum": [1, 2]}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def language_model(make_run, tmp_path_factory):
+    rows = [{"text": "the cat sat on 12 mats"}] * 3
+    return make_run(tmp_path_factory.mktemp("lm") / "run", COMPLETING, rows)
+
+
+def test_completions_match_a_regular_expression(language_model):
+    run = heedful.load(language_model, device="cpu")
+    for answer in run.predict(["the cat", ""], regex="(cat|mat) [0-9]{2}", must_not=["cat"]):
+        assert re.fullmatch("mat [0-9]{2}", answer.text)
+        assert answer.finished
+    assert "".join(run.stream("the", beam=1, regex="m(a|e)t")) in ("mat", "met")
+    done = predict(language_model, "--regex", "s[aei]t", stdin="the cat\n")
+    assert re.fullmatch("s[aei]t\n", done.stdout)
+
+
+def test_completions_follow_a_schema(language_model, tmp_path):
+    run, file = heedful.load(language_model, device="cpu"), tmp_path / "schema.json"
+    file.write_text(json.dumps(SCHEMA))
+    for schema in (SCHEMA, file, str(file)):
+        (answer,) = run.predict(["the cat"], json_schema=schema)
+        assert json.loads(answer.text) in ({"n": 1}, {"n": 2})
+    done = predict(language_model, "--json-schema", file, stdin="the cat\n")
+    assert json.loads(done.stdout) in ({"n": 1}, {"n": 2})
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"regex": "(a"}, "regex: .*unclosed group"),
+        ({"regex": 3}, "regex: expected a text, got 3"),
+        ({"regex": "a", "json_schema": {}}, "regex and json_schema exclude each other"),
+        ({"json_schema": []}, "json_schema: expected a JSON schema, which is an object, got"),
+        ({"json_schema": {"type": {1}}}, "json_schema: not JSON"),
+        ({"json_schema": {"type": "x"}}, "json_schema: .*Invalid type"),
+        (
+            {"terminology": {"a": "b"}},
+            "terminology: not supported for task .*, which has no source",
+        ),
+    ],
+)
+def test_wrong_grammars_are_refused(language_model, options, message):
+    run = heedful.load(language_model, device="cpu")
+    with pytest.raises(RequestError, match=message):
+        run.predict(["the"], **options)
+
+
+def test_a_schema_that_cannot_be_read_is_named(language_model, tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    run = heedful.load(language_model, device="cpu")
+    for name in ("bad.json", "none.json"):
+        with pytest.raises(DataError, match=f"{name}: cannot read the JSON schema"):
+            run.predict(["the"], json_schema=tmp_path / name)
+
+
+def test_translations_have_no_grammar(run, folder):
+    with pytest.raises(RequestError, match="regex: not supported for task translation"):
+        run.predict(["a"], regex="a")
+    message = "--json-schema: not supported for task translation, only for language-modelling"
+    assert message in str(predict(folder, "--json-schema", "x", stdin="a").exception)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.constraints import Constraint
+from heedful.decoding.grammars import GrammarConstraint, regex_grammar, schema_grammar
 from heedful.decoding.phrases import BlockedPhrases, ForcedPrefix, RequiredPhrase
 from heedful.decoding.spelling import Spelling
 from heedful.errors import DataError, RequestError, type_name
 from heedful.files import is_unicode
 from heedful.tasks.inputs.texts import join_notes, violated_note
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, PredictOptions
 from heedful.text.scripts import has_script_without_spaces
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject
@@ -110,13 +111,26 @@ class ConstraintBuilder:
     Args:
         tokenizer: of the output.
         decoding: how it is decoded.
+        grammar: name and grammar that all outputs match (`grammar_of`); None: any output does.
+
+    Raises:
+        RequestError: the grammar is invalid.
     """
 
-    def __init__(self, tokenizer: Tokenizer, decoding: DecodingConfig) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, decoding: DecodingConfig, grammar: tuple[str, str] | None = None
+    ) -> None:
         self.tokenizer, self.decoding = tokenizer, decoding
         self._preprocessing = tokenizer.preprocessing
         self._required = lru_cache(maxsize=4096)(self._make_required)
         self._blocked = lru_cache(maxsize=256)(self._make_blocked)
+        self._grammars: dict[bool, GrammarConstraint] = {}
+        if grammar is not None:
+            name, text = grammar
+            self._grammars = {
+                is_continuation: GrammarConstraint(spelling, tokenizer.specials.end, text, name)
+                for is_continuation, spelling in ((False, self._beginning), (True, self._continuing))
+            }
 
     @cached_property
     def _continuing(self) -> Spelling:
@@ -208,6 +222,8 @@ class ConstraintBuilder:
             is_continuation: whether the output continues a text (`Tokenizer.token_bytes`).
         """
         built: list[Constraint] = [each for phrase in wanted.must if (each := self._required(phrase))]
+        if self._grammars:
+            built.append(self._grammars[is_continuation])
         if wanted.must_not:
             built.append(self._blocked(wanted.must_not))
         if wanted.target_prefix:
@@ -268,11 +284,26 @@ class ConstraintBuilder:
         names += [f"must_not {phrase!r}" for phrase in wanted.must_not if self.form(phrase) in text]
         if not text.startswith(prefix.undo(prefix.apply(wanted.target_prefix)).rstrip()):
             names.append(f"target_prefix {wanted.target_prefix!r}")
+        if (grammar := self._grammars.get(True)) and not grammar.matches(text):
+            names.append(grammar.name)
         if len(prediction.ids) < self.decoding.min_length:
             names.append(f"min_length={self.decoding.min_length}")
         if not names:
             return prediction
         return replace(prediction, finished=False, note=join_notes(violated_note(names), prediction.note))
+
+
+def grammar_of(options: PredictOptions) -> tuple[str, str] | None:
+    """Return the name and the grammar of the texts that an option requires; None without one.
+
+    Raises:
+        RequestError: there are two, or llguidance is not installed.
+    """
+    if options.regex is not None and options.json_schema is not None:
+        raise RequestError("regex and json_schema exclude each other; remove one")
+    if options.regex is not None:
+        return "regex", regex_grammar(options.regex)
+    return None if options.json_schema is None else ("json_schema", schema_grammar(options.json_schema))
 
 
 _MARK = violated_note([""]) or ""

@@ -22,6 +22,7 @@ from heedful.tasks.generation.output_constraints import (
     NO_CONSTRAINTS,
     ConstraintBuilder,
     OutputConstraints,
+    grammar_of,
     separated,
 )
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
@@ -278,14 +279,16 @@ class Completer(Streaming):
         tokenizer: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
-        options: the ``prefix``, which is read as one text with each prompt (a task with examples, say), and
-            ``progress``; ``max_new_tokens`` and ``stop`` take precedence over ``limits``.
+        options: the ``prefix``, which is read as one text with each prompt (a task with examples, say), the
+            ``regex`` or ``json_schema`` that completions match, and ``progress``; ``max_new_tokens`` and
+            ``stop`` take precedence over ``limits``.
         limits: where a completion ends.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model prepared for decoding; by default it is prepared here.
 
     Raises:
-        RequestError: if the decoding refers to a source, or the prefix fills the context.
+        RequestError: if the decoding refers to a source, the prefix fills the context, or the grammar is
+            invalid.
     """
 
     def __init__(
@@ -308,7 +311,7 @@ class Completer(Streaming):
         check_min_length(decoding, self.limits.max_new_tokens)
         self.prefix = "" if options.prefix is None else self._checked_prefix(options.prefix)
         self.inference = inference or Inference(self.model)
-        self.constraints = ConstraintBuilder(tokenizer, decoding)
+        self.constraints = ConstraintBuilder(tokenizer, decoding, grammar_of(options))
 
     def _checked_prefix(self, prefix: str) -> str:
         """Return the prefix, after checking that it leaves room for a prompt."""

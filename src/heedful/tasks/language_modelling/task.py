@@ -169,7 +169,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         unit="tokens",
         evaluation_verb="reading",
         memory_advice="lower model.context",
-        options=("max_new_tokens", "stop", "prefix"),
+        options=("max_new_tokens", "stop", "prefix", "regex", "json_schema"),
         windows=True,
         writes=True,
     )
