@@ -17,6 +17,7 @@ VERBS = {
         "--alignment", "--alignment-head", "--alignment-step",
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k", "--threshold", "--otherwise",
+        "--must", "--must-not", "--target-prefix", "--terminology", "--regex", "--json-schema",
     },
     "score": {"run", "file", "--data", "--jsonl", "--column", "--whole", "--device"},
     "evaluate": {

@@ -22,8 +22,11 @@ from cases import (
 )
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, decode
+from heedful.decoding.phrases import BlockedPhrases, ForcedPrefix, RequiredPhrase
 from heedful.decoding.protocol import Request
+from heedful.decoding.rules import MinLength, NoRepeatedNgram
 from heedful.decoding.scoring import GnmtLength
+from heedful.decoding.spelling import Spelling
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
@@ -34,7 +37,9 @@ FORBIDDEN = [0, START, *range(11, V_TARGET)]
 ATTENTIVE = [name for name in DECODED if model_of(name).alignment_taps]
 
 
-def run(model, config, sources, *, prefixes=None, forbidden=FORBIDDEN, ordinals=None, most=None):
+def run(
+    model, config, sources, *, prefixes=None, forbidden=FORBIDDEN, ordinals=None, most=None, constraints=()
+):
     """Decode as a task does."""
     source = source_of(model, [[*s, END] for s in sources])
     start = Tokens.of(prefixes or [[START]] * len(sources))
@@ -48,6 +53,7 @@ def run(model, config, sources, *, prefixes=None, forbidden=FORBIDDEN, ordinals=
         forbidden=forbidden,
         source_lengths=[0] * len(sources) if source is None else source.layout.lengths,
         ordinals=ordinals,
+        constraints=constraints,
     )
     return decode(config, request)
 
@@ -178,6 +184,52 @@ def test_an_exhaustive_beam_equals_brute_force(name):
     best = sorted(scored)[:n_best]
     assert [(not h.finished, h.ids) for h in answer] == [(unfinished, ids) for unfinished, _, ids in best]
     agree([-h.score for h in answer], [score for _, score, _ in best])
+
+
+PIECES = [b"a", b"", b"", b"b", b"ab"]
+"""What the five tokens of a tiny vocabulary spell; 2 is the end token."""
+
+SPELLING = Spelling(PIECES)
+CONSTRAINED = {
+    "min_length": (MinLength(2), lambda ids, text: len(ids) >= 2),
+    "no_repeat_ngram": (NoRepeatedNgram(1), lambda ids, text: len({*ids}) == len(ids)),
+    "must": (RequiredPhrase(SPELLING, b"ba", [[3, 0]], "must"), lambda ids, text: b"ba" in text),
+    "must_not": (
+        BlockedPhrases(SPELLING, [b"ab", b"bb"], "must_not"),
+        lambda ids, text: b"ab" not in text and b"bb" not in text,
+    ),
+    "prefix": (ForcedPrefix(SPELLING, b"aba", "prefix"), lambda ids, text: text.startswith(b"aba")),
+}
+"""Constraints, each with its definition on the tokens and the text of an output."""
+
+
+@pytest.mark.parametrize(
+    "constraints", [[one] for one in CONSTRAINED] + [["must", "no_repeat_ngram"]], ids=str
+)
+@pytest.mark.parametrize("name", ["pre-norm", "bahdanau", "language model"])
+@torch.no_grad()
+def test_an_exhaustive_beam_equals_brute_force_over_outputs_that_hold_constraints(name, constraints):
+    torch.manual_seed(7)
+    size, most, n_best, source = 5, 4, 9, [3, 4, 0, 3]
+    model = build_model(configuration(name), *(size for _ in vocabularies(configuration(name)))).eval()
+    config = BeamConfig(beam=size**most, n_best=n_best)
+    own = [CONSTRAINED[each][0] for each in constraints]
+    (answer,) = run(model, config, [source], forbidden=[1], most=[most], constraints=[own])
+    held = [
+        (ids, finished)
+        for ids, finished in every_hypothesis(size, most)
+        if 1 not in ids
+        and all(CONSTRAINED[each][1](ids, b"".join(PIECES[i] for i in ids)) for each in constraints)
+    ]
+    batch = batch_for(model, [source] * len(held), [ids for ids, _ in held])
+    scored = []
+    for (ids, finished), result in zip(held, score_targets(model, batch), strict=True):
+        log_probs = result.log_probs[: len(ids) + finished].tolist()
+        scored.append((not finished, -score_of(config, log_probs, 0.0), ids))
+    best = sorted(scored)[:n_best]
+    found = [h for h in answer if not h.violated]
+    assert [(not h.finished, h.ids) for h in found] == [(unfinished, ids) for unfinished, _, ids in best]
+    agree([-h.score for h in found], [score for _, score, _ in best])
 
 
 @every_decoded

@@ -4,125 +4,34 @@ Models × decoders × paths (the native engine, the plain path, streaming).
 """
 
 from dataclasses import dataclass
-from functools import cache
 
-import numpy as np
 import pytest
 import torch
+from predictors import (
+    DECODERS,
+    LONG,
+    SHORT,
+    completer,
+    every_path,
+    every_predictor,
+    made,
+    streamed,
+    tokenizer,
+    translator,
+)
 from torch import nn
 
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
-from heedful.engine.choosing import Inference
-from heedful.models.captioner import CaptionerConfig
-from heedful.models.captioner import build as build_captioner
-from heedful.models.language_model import LanguageModelConfig
-from heedful.models.registry import build_model
-from heedful.models.transformer import TransformerConfig
 from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.generation.sequence_formats import (
-    ConcatenatedFormat,
     EncoderDecoderFormat,
-    ImageAndCaption,
 )
-from heedful.tasks.generation.text_generation import Captioner, Translator
-from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.language_modelling.continuing import Completer, Limits
-from heedful.text.configuration import BpeConfig, ByteConfig, CharacterConfig
 from heedful.text.specials import SPECIALS
-from heedful.text.training import train_tokenizer
-
-TEXTS = ["the cat sat on the mat", "eau", "a rat that sat at tea"]
-SIZES = {"d_model": 12, "n_layers": 1, "layer": {"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}}}
-SHORT = MaxLength(cap=2)
-LONG = MaxLength(ratio=0.0, extra=60)
-DECODERS = {
-    "greedy": GreedyConfig(),
-    "beam": BeamConfig(beam=3),
-    "beam, unfinished kept": BeamConfig(beam=3, unfinished="keep"),
-    "sample": SampleConfig(seed=3, temperature=0.7),
-}
-
-
-class PlainPath(Inference):
-    """The model itself, never the native engine."""
-
-    def ready(self, *, attention=False):
-        return self.model
-
-
-PATHS = {"engine": Inference, "plain": PlainPath}
-
-
-@cache
-def tokenizer(kind="bpe"):
-    """Of a vocabulary that spells most texts in several ways."""
-    kinds = {
-        "bpe": BpeConfig(kind="bpe", merges=12),
-        "byte": ByteConfig(kind="byte"),
-        "character": CharacterConfig(kind="character", byte_fallback=True),
-    }
-    return train_tokenizer(kinds[kind], TEXTS * 3)
-
-
-def noisy(model):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-    return model.eval()
-
-
-def translator(decoding, path):
-    own = tokenizer()
-    model = noisy(build_model(TransformerConfig(**SIZES), own.vocab_size, own.vocab_size))
-    return Translator(model, Tokenizers(own, own), decoding, inference=path(model)), TEXTS
-
-
-def one_text(decoding, path):
-    own = tokenizer()
-    model = noisy(build_model(LanguageModelConfig(**SIZES, context=99), own.vocab_size))
-    pair = Tokenizers(own, own)
-    return Translator(model, pair, decoding, ConcatenatedFormat(99), inference=path(model)), TEXTS
-
-
-def captioner(decoding, path):
-    own = tokenizer()
-    config = CaptionerConfig(image_size=12, patch_size=4, **SIZES)
-    model = noisy(build_captioner(config, own.vocab_size))
-    images = ImageAndCaption(ImageReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
-    pixels = list(np.random.default_rng(3).integers(256, size=(2, 12, 12, 3), dtype=np.uint8))
-    return Captioner(model, own, decoding, images, inference=path(model)), pixels
-
-
-def completer(decoding, path):
-    """Its limit is ``max_new_tokens``; more than a context is generated if it is large."""
-    own, most = tokenizer(), decoding.max_length.of(0)
-    model = noisy(build_model(LanguageModelConfig(**SIZES, context=11), own.vocab_size))
-    bare = decoding.model_copy(update={"max_length": MaxLength()})
-    limits = Limits(max_new_tokens=most)
-    return Completer(model, own, bare, context=11, limits=limits, inference=path(model)), TEXTS
-
-
-PREDICTORS = [translator, one_text, captioner, completer]
-every_predictor = pytest.mark.parametrize("make", PREDICTORS, ids=lambda make: make.__name__)
-every_path = pytest.mark.parametrize("path", PATHS)
-
-
-def made(make, decoding, path="engine", **changes):
-    torch.manual_seed(7)
-    return make(decoding.model_copy(update=changes), PATHS[path])
-
-
-def streamed(predictor, given, ordinal):
-    pieces = predictor.stream(given, ordinal=ordinal)
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as end:
-            return end.value
-
 
 # Cut texts ---------------------------------------------------------------------------------------------
 
@@ -285,7 +194,7 @@ def test_answers_hold_a_text_once_with_its_best_score(make, path, decoding):
         assert [answer.score for answer in answers] == pytest.approx(
             [hypotheses[texts.index(text)].score for text in first], abs=1e-5
         )
-        assert [alternative["text"] for alternative in prediction.to_dict()["alternatives"]] == [
+        assert [alternative["output"] for alternative in prediction.to_dict()["alternatives"]] == [
             answer.text for answer in answers[1:]
         ]
 

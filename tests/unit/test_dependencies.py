@@ -39,7 +39,9 @@ def imported(folder):
 @pytest.mark.slow
 def test_what_is_imported_is_a_direct_dependency():
     """Not only what another dependency happens to bring; pydantic fixes the version of its core."""
-    extras = [package for extra in ("tensorboard", "heic", "excel") for package in EXTRAS[extra]]
+    extras = [
+        package for extra in ("tensorboard", "heic", "excel", "constraints") for package in EXTRAS[extra]
+    ]
     wanted = names([*PROJECT["dependencies"], *extras]) | {"pydantic-core"}
     of_module = packages_distributions()
     modules = imported(ROOT / "src" / "heedful")

@@ -28,12 +28,14 @@ from heedful.runs.arguments import (
     with_beam,
 )
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.loading import LoadedRun, RunOptions, load_run
+from heedful.runs.loading import LoadedRun, load_run
+from heedful.runs.output_constraints import OutputOptions, constraints_of, run_options
 from heedful.runs.prepare import check_rows
 from heedful.tasks.abstaining import Abstaining
 from heedful.tasks.base import Log
 from heedful.tasks.embedding import Embedding, embed, hidden_states
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
+from heedful.tasks.generation.output_constraints import NO_CONSTRAINTS, arguments_of
 from heedful.tasks.generation.streaming import Pieces
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.model_input import AnswerOptions
@@ -83,7 +85,7 @@ class Run(LoadedRun):
         progress: Progress = False,
         threshold: float | None = None,
         otherwise: str | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[OutputOptions],
     ) -> list[Prediction]:
         """Predict for each input; return as many predictions as inputs, in order.
 
@@ -106,9 +108,12 @@ class Run(LoadedRun):
                 number of answers per input (those after the first are ``alternatives``); ``decoding``, a
                 complete configuration that replaces the recipe's, or a map as in recipes; ``precision`` of
                 the weights during decoding: fp32, bf16, int8, or auto, which is fp32
-                (`heedful.engine.choosing`). For a language model, ``max_new_tokens``, ``stop`` (a list of
-                texts) and ``prefix``, a text before every prompt; for a masked one ``gap``, the text for a
-                mask.
+                (`heedful.engine.choosing`). For texts that are generated, ``must`` and ``must_not``: phrases
+                for all outputs, or a list of them for each; ``target_prefix``, a text or one for each; and
+                ``terminology`` (`heedful.tasks.generation.output_constraints`). For a language model,
+                ``max_new_tokens``, ``stop`` (a list of texts), ``prefix``, a text before every prompt, and
+                ``regex`` or ``json_schema`` (a mapping, or the path of a file), which completions match; for
+                a masked one ``gap``, the text for a mask.
 
         The answer of a classifier is a label, with its log-probability as the score; that of a tagger also
         has ``words`` and ``tags`` (its input may be a list of words), that of a regression a ``value``, and
@@ -116,16 +121,19 @@ class Run(LoadedRun):
 
         Raises:
             RequestError: the task does not support an option, or an input has the wrong type; then nothing is
-                predicted. For an image that cannot be read, the prediction has an ``error`` instead.
+                predicted. For an image that cannot be read, and constraints that no output can hold, the
+                prediction has an ``error`` instead.
         """
         if alignment_head is not None and not alignment:
             raise RequestError("alignment_head: requires alignment=True")
         checked, first = inputs_of(self.task.columns, inputs), whole_number("first", first, least=0)
+        constraints = constraints_of(self.task, checked, options)
         with counting(progress, "inputs", len(checked)) as count:
-            predictor = self.predictor(attention=attention, progress=count, **options)
+            predictor = self.predictor(attention=attention, progress=count, **run_options(options))
             if alignment:
                 predictor = self.aligning(predictor, alignment_head)
-            return Abstaining.of(self.task, predictor, threshold, otherwise).predict(checked, first=first)
+            abstaining = Abstaining.of(self.task, predictor, threshold, otherwise)
+            return abstaining.predict(checked, first=first, **arguments_of(constraints))
 
     def aligning(self, predictor: Predictor, head: "Head | None" = None) -> "AligningPredictor":
         """Return a predictor that adds word alignments; its ``head`` is the one that aligns, and why.
@@ -141,7 +149,7 @@ class Run(LoadedRun):
 
         return aligning(self, predictor, head)
 
-    def stream(self, input: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
+    def stream(self, input: TaskInput, *, first: int = 0, **options: Unpack[OutputOptions]) -> Pieces:
         """Yield the answer to one input piece by piece, as soon as each is generated.
 
         The pieces together are the text of `predict`; at the end, the generator returns the whole prediction.
@@ -158,8 +166,9 @@ class Run(LoadedRun):
         (checked,), first = inputs_of(self.task.columns, [input]), whole_number("first", first, least=0)
         if (n_best := at_least_one("n_best", options.get("n_best"))) is not None and n_best > 1:
             raise RequestError(f"n_best={n_best}: streaming gives one answer; use predict for several")
-        predictor = streaming(self.predictor(**options), self.recipe.task.kind)
-        return predictor.stream(checked, ordinal=first)
+        predictor = streaming(self.predictor(**run_options(options)), self.recipe.task.kind)
+        constraints = constraints_of(self.task, [checked], options)
+        return predictor.stream(checked, ordinal=first, constraints=(constraints or [NO_CONSTRAINTS])[0])
 
     def score(self, inputs: Iterable[TaskInput], *, progress: Progress = False) -> list[Prediction]:
         """Return the log-probability of each token of given texts; as many predictions as inputs, in order.

@@ -11,6 +11,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.answers import NoteLog, located, table_fields
+from heedful.cli.constraint_options import ConstraintOptions, RecordConstraints
 from heedful.cli.input_streams import text_of
 from heedful.cli.inputs import Inputs
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
@@ -77,6 +78,20 @@ class DecodingOptions(DecodingChanges):
             "models).",
         ),
     ] = None
+    regex: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN", help="Regular expression that every output matches (language models)."
+        ),
+    ] = None
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--json-schema",
+            metavar="FILE",
+            help="JSON schema of every output (language models).",
+        ),
+    ] = None
     gap: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +125,7 @@ class DecodingOptions(DecodingChanges):
         """
         from heedful.tasks.registry import TASKS
 
-        for name in ("max_new_tokens", "stop", "prefix", "gap"):
+        for name in ("max_new_tokens", "stop", "prefix", "regex", "json_schema", "gap"):
             if getattr(self, name) and name not in run.task.info.options:
                 task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
                 supporting_tasks = " and ".join(
@@ -136,6 +151,8 @@ class DecodingOptions(DecodingChanges):
             max_new_tokens=self.max_new_tokens,
             stop=[from_command_line(text) for text in self.stop or ()] or None,
             prefix=None if self.prefix is None else text_of(self.prefix),
+            regex=None if self.regex is None else from_command_line(self.regex),
+            json_schema=self.json_schema,
             gap=None if self.gap is None else from_command_line(self.gap),
         )
         if self.alignment:
@@ -209,6 +226,7 @@ def predict(
     inputs: Inputs,
     task: DecodingOptions,
     plain: Plain,
+    wanted: ConstraintOptions,
     precision: Precision = "auto",
     device: Device = "auto",
     out: Out = None,
@@ -227,15 +245,17 @@ def predict(
 
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
+        constraints = wanted.constraints(loaded_run, structured=inputs.structured)
         predictor = task.predictor(loaded_run, precision)
         given = inputs.read(source, loaded_run, whole=plain.whole)
         if table is not None:
             table.dialect = given.dialect()
         if plain.stream:
             stream = streaming(predictor, loaded_run.recipe.task.kind)
-            answers = _streamed(loaded_run, stream, given.records)
+            answers = _streamed(loaded_run, stream, given.records, constraints)
         else:
-            answers = _answers(loaded_run, task.abstaining(loaded_run, predictor), given.blocks())
+            abstaining = task.abstaining(loaded_run, predictor)
+            answers = _answers(loaded_run, abstaining, given.blocks(), constraints)
         first_key = loaded_run.task.columns.inputs[0]
         notes = NoteLog()
         for record, answer in answers:
@@ -256,7 +276,8 @@ def predict(
         if masks is not None:
             log(f"{masks.path}: {len(masks):,} masks")
         if notes.failed:
-            raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
+            done = "answered" if constraints.used else "read"
+            raise WorkError(f"{notes.failed} of {notes.n} inputs could not be {done}")
 
 
 def _line(prediction: Prediction, alignment: bool) -> str:
@@ -285,24 +306,33 @@ def _mask_folder(out: Path, run: "Run", inputs: Inputs) -> MaskFolder:
 
 
 def _answers(
-    run: "Run", predictor: Predictor, blocks: "Iterable[Sequence[Record]]"
+    run: "Run",
+    predictor: Predictor,
+    blocks: "Iterable[Sequence[Record]]",
+    constraints: RecordConstraints,
 ) -> "Iterator[tuple[Record, Prediction]]":
     """Yield each input with its answer, or with the error of an invalid input, block by block.
 
     Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
     """
+    from heedful.tasks.generation.output_constraints import arguments_of
+
     n_answered, columns = 0, run.task.columns
     empty = dict.fromkeys(columns.inputs, "")
     for block in blocks:
         batch = [columns.input_of(empty if record.error else record.row) for record in block]
-        predictions = predictor.predict(batch, first=n_answered)
-        for record, prediction in zip(block, predictions, strict=True):
-            yield record, Prediction("", error=str(record.error)) if record.error else prediction
+        wanted, errors = constraints.for_block(block, batch)
+        predictions = predictor.predict(batch, first=n_answered, **arguments_of(wanted))
+        for i, (record, prediction) in enumerate(zip(block, predictions, strict=True)):
+            error = errors.get(i) or (record.error and str(record.error))
+            if not error and prediction.error and wanted[i]:
+                error = f"{record.location}: {prediction.error}"
+            yield record, Prediction("", error=error) if error else prediction
         n_answered += len(block)
 
 
 def _streamed(
-    run: "Run", predictor: "Streaming", records: "Iterable[Record]"
+    run: "Run", predictor: "Streaming", records: "Iterable[Record]", constraints: RecordConstraints
 ) -> "Iterator[tuple[Record, Prediction]]":
     """Print each answer while it is generated, then yield its input and the answer or the error."""
     key = run.task.columns.inputs[0]
@@ -310,7 +340,8 @@ def _streamed(
         prediction = Prediction("", error=str(record.error))
         if record.error is None:
             try:
-                pieces = predictor.stream(record.row[key], ordinal=ordinal)
+                wanted = constraints.of(record, record.row[key])
+                pieces = predictor.stream(record.row[key], ordinal=ordinal, constraints=wanted)
                 while True:
                     write_result(next(pieces))
             except StopIteration as end:

@@ -13,27 +13,25 @@ W hypotheses of each, t generated tokens, C candidates, S tracked source positio
 
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from pydantic import model_validator
 
-from heedful.config import Config
-from heedful.decoding.probabilities import no_token_left, ranked
-from heedful.decoding.protocol import Hypothesis, MaxLength, Request, Width
+from heedful.decoding.allocation import NEVER, Candidates, allocated_candidates
+from heedful.decoding.probabilities import log_probabilities, no_token_left, ranked
+from heedful.decoding.protocol import Hypothesis, Request, Width
+from heedful.decoding.rules import OutputRules
 from heedful.decoding.scoring import GnmtLength, LengthPenalty, NotNegative, coverage_penalty, score
 from heedful.errors import RequestError
 
-NEVER = float("-inf")
 
-
-class BeamConfig(Config):
+class BeamConfig(OutputRules):
     """Beam search (`heedful.decoding.beam.beam_search`), by default as in Vaswani et al. 2017, section 6.1.
 
     Args:
-        max_length: maximum number of generated tokens.
         beam: number of hypotheses per sentence.
         n_best: number of answers to return; fewer if fewer texts are found, since each text is returned once.
         length_penalty: normalization of log-probabilities by length.
@@ -43,7 +41,6 @@ class BeamConfig(Config):
     """
 
     kind: Literal["beam"] = "beam"
-    max_length: MaxLength = MaxLength()
     beam: Width = 4
     n_best: Width = 1
     length_penalty: LengthPenalty = GnmtLength()
@@ -70,6 +67,8 @@ def beam_search(request: Request, config: BeamConfig) -> list[list[Hypothesis]]:
     beat: the score of a running one is at most its log-probability over ``length_penalty.divisor(maximum)``.
     With a beam of 1 it is done at its first finished hypothesis, which equals that of
     `heedful.decoding.greedy.greedy` under every penalty. Sentences that are done leave the batch.
+
+    If constraints require phrases, the beam is divided as `heedful.decoding.allocation` describes.
 
     Hypotheses that are still running at the maximum length have no end token; see the module docstring.
     ``request.on_token`` requires a beam of 1; a coverage penalty requires source lengths and attention.
@@ -101,16 +100,19 @@ class _SentenceResult:
     unfinished: list[Hypothesis] = field(default_factory=list)
 
     def add(
-        self, ids: list[int], log_probs: list[float], finished: bool, attended: Float[np.ndarray, " S"]
+        self,
+        ids: list[int],
+        log_probs: list[float],
+        finished: bool,
+        attended: Float[np.ndarray, " S"],
+        violated: tuple[str, ...] = (),
     ) -> None:
-        """Insert a hypothesis by score, after earlier ones with the same score."""
+        """Insert a hypothesis by score, after earlier ones with the same score; violations come last."""
         beta = self.config.coverage
         penalty = coverage_penalty(beta, torch.from_numpy(attended)) if beta else 0.0
         total = score(log_probs, self.config.length_penalty, penalty)
         group = self.finished if finished else self.unfinished
-        insort(
-            group, Hypothesis(tuple(ids), tuple(log_probs), finished, total, penalty), key=lambda h: -h.score
-        )
+        insort(group, Hypothesis(tuple(ids), tuple(log_probs), finished, total, penalty, violated), key=_rank)
         del group[self.config.n_best :]
 
     def is_settled(self, best_sum: float, position: int) -> bool:
@@ -120,7 +122,7 @@ class _SentenceResult:
         coverage term are at most 0.
         """
         if best_sum == NEVER:
-            if not self.finished:
+            if not self.finished and not self.unfinished:
                 raise no_token_left(position - 1)
             return True
         if position == self.max_length or (self.config.beam == 1 and self.finished):
@@ -135,20 +137,13 @@ class _SentenceResult:
             return [Hypothesis((), (), False, 0.0)]
         all_hypotheses = self.finished + self.unfinished
         if self.config.unfinished == "keep":
-            all_hypotheses.sort(key=lambda h: -h.score)  # stable: finished ones first among equal scores
+            all_hypotheses.sort(key=_rank)  # stable: finished ones first among equal scores
         return all_hypotheses[: self.config.n_best]
 
 
-class Candidates(NamedTuple):
-    """One-token continuations of the hypotheses of each sentence, best first."""
-
-    sums: Float[np.ndarray, "A C"]
-    """Log-probability of the continued hypothesis."""
-    rows: Int[np.ndarray, "A C"]
-    """Index of the continued hypothesis, 0 .. W-1."""
-    ids: Int[np.ndarray, "A C"]
-    log_probs: Float[np.ndarray, "A C"]
-    """Log-probability of the token."""
+def _rank(hypothesis: Hypothesis) -> tuple[int, float]:
+    """Return the sort key of hypotheses: those that hold their constraints by score, then the others."""
+    return len(hypothesis.violated), -hypothesis.score
 
 
 class _Search:
@@ -166,6 +161,7 @@ class _Search:
         output: newest output of the model for the running hypotheses.
         sentences: indices in the request of the active sentences.
         source_lengths: number of real positions, out of S, of each; 0 without a coverage penalty.
+        constrained: states of the constraints of the running hypotheses; None without constraints.
         sums: ``[A, W]``, log-probability of each hypothesis.
         ids: ``[A, W, t]``, tokens of each hypothesis.
         log_probs: ``[A, W, t]``, log-probabilities of the tokens.
@@ -183,6 +179,7 @@ class _Search:
         self.ids = np.zeros((n, 1, 0), np.int64)
         self.log_probs = np.zeros((n, 1, 0), np.float32)
         self.attended = np.zeros((n, 1, max(self.source_lengths, default=0)))
+        self.constrained = request.constrained(self.sentences)
 
     @property
     def position(self) -> int:
@@ -196,6 +193,8 @@ class _Search:
                 self._add_attention()
             candidates = self._candidates()
             self._collect_finished(candidates)
+            if self.constrained is not None:
+                self._collect_stuck(candidates)
             parents = self._extend(candidates)
             remaining = self._still_running()
             if self.request.on_token is not None:
@@ -225,8 +224,14 @@ class _Search:
         They are among the best of each hypothesis, so only those are added up and sorted. Ties are ordered by
         hypothesis, then by token.
         """
-        n = 2 * self.config.beam
-        log_probs, ids = ranked(self.output.logits, self.request.banned, n, self.position)
+        n, logits, blocked = 2 * self.config.beam, self.output.logits, None
+        if self.constrained is not None:
+            logits, blocked = self.constrained.restrict(logits)
+            if self.constrained.has_goals:
+                allowed = log_probabilities(logits, self.request.banned, self.position, blocked)
+                end = self.request.end
+                return allocated_candidates(allowed, self.sums, self.constrained, self.config.beam, end)
+        log_probs, ids = ranked(logits, self.request.banned, n, self.position, blocked)
         totals = (self.sums.reshape(-1, 1) + log_probs).reshape(len(self.sums), -1)
         order = (-totals).argsort(axis=1, kind="stable")[:, :n]
         indices = order + np.arange(0, totals.size, totals.shape[1])[:, None]
@@ -242,11 +247,21 @@ class _Search:
         for i, c in np.argwhere(ends[:, : self.config.beam]).tolist():
             self._collect(i, int(candidates.rows[i, c]), [float(candidates.log_probs[i, c])])
 
-    def _collect(self, i: int, row: int, end: list[float]) -> None:
+    def _collect_stuck(self, candidates: Candidates) -> None:
+        """Collect the hypotheses of sentences of which none can be continued or has finished."""
+        assert self.constrained is not None
+        width = self.sums.shape[1]
+        for i in np.flatnonzero((candidates.sums == NEVER).all(axis=1)).tolist():
+            if not self.results[self.sentences[i]].finished:
+                for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
+                    if violated := self.constrained.blocking(i * width + row):
+                        self._collect(i, row, [], violated)
+
+    def _collect(self, i: int, row: int, end: list[float], violated: tuple[str, ...] = ()) -> None:
         """Add a hypothesis to the results, with the log-probability of its end token, if it has one."""
         ids, log_probs = self.ids[i, row].tolist(), [*self.log_probs[i, row].tolist(), *end]
         attended = self.attended[i, row, : self.source_lengths[i]]
-        self.results[self.sentences[i]].add(ids, log_probs, bool(end), attended)
+        self.results[self.sentences[i]].add(ids, log_probs, bool(end), attended, violated)
 
     def _extend(self, candidates: Candidates) -> Int[np.ndarray, "A W"]:
         """Continue with the best ``beam`` candidates that do not end; return the row that each continues."""
@@ -265,17 +280,21 @@ class _Search:
         self.ids = _append_tokens(self.ids, parents, candidates.ids.take(indices))
         self.log_probs = _append_tokens(self.log_probs, parents, candidates.log_probs.take(indices))
         self.attended = _rows(self.attended, parents)
+        if self.constrained is not None:
+            self.constrained.advance(parents.reshape(-1).tolist(), self.ids[:, :, -1].reshape(-1).tolist())
         return rows
 
     def _still_running(self) -> list[int]:
         """Return the indices within ``sentences`` of those to continue; complete the others."""
         remaining = []
-        for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums[:, 0].tolist(), strict=True)):
+        for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums.max(axis=1).tolist(), strict=True)):
             if not self.results[b].is_settled(best_sum, self.position):
                 remaining.append(i)
             elif self.position == self.results[b].max_length:
+                width = self.sums.shape[1]
                 for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
-                    self._collect(i, row, [])
+                    unmet = () if self.constrained is None else self.constrained.unmet(i * width + row)
+                    self._collect(i, row, [], unmet)
         return remaining
 
     def _advance(self, parents: Int[np.ndarray, "A W"], remaining: list[int]) -> None:
@@ -287,6 +306,9 @@ class _Search:
             self.source_lengths = [self.source_lengths[i] for i in remaining]
             self.sums, self.ids = self.sums[remaining], self.ids[remaining]
             self.log_probs, self.attended = self.log_probs[remaining], self.attended[remaining]
+            if self.constrained is not None:
+                width = parents.shape[1]
+                self.constrained.keep([i * width + row for i in remaining for row in range(width)])
         n, width = parents.shape
         tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
         rows = None

@@ -1,5 +1,6 @@
 """Choice of the decoder: the section ``decoding`` of recipes and requests, and `decode`, which applies it."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -28,7 +29,8 @@ DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discr
 def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -> list[list[Hypothesis]]:
     """Decode as configured; used by validation, prediction and serving.
 
-    ``request.max_lengths`` must be at most ``config.max_length.of`` for each sentence.
+    ``request.max_lengths`` must be at most ``config.max_length.of`` for each sentence. The settings
+    ``min_length``, ``repetition_penalty`` and ``no_repeat_ngram`` are added to ``request.constraints``.
 
     Returns:
         The hypotheses of each sentence, in the order of the sentences; at least one each.
@@ -39,6 +41,9 @@ def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -
     """
     if request.on_token is not None:
         check_streaming(config)
+    if rules := config.constraints():
+        constraints = request.constraints or [()] * len(request.max_lengths)
+        request = replace(request, constraints=[[*rules, *own] for own in constraints])
     match config:
         case GreedyConfig():
             return [[hypothesis] for hypothesis in greedy(request)]

@@ -6,33 +6,29 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from heedful.config import Config
+from heedful.decoding.constraints import ConstrainedRows
 from heedful.decoding.probabilities import no_token_left, ranked
-from heedful.decoding.protocol import Hypothesis, MaxLength, Request
+from heedful.decoding.protocol import Hypothesis, Request
+from heedful.decoding.rules import OutputRules
 from heedful.decoding.scoring import NoPenalty, score
 
 Chosen = tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]
 """A token for each row, and the model's log-probability of it (at most 0)."""
 
-Choose = Callable[[Tensor, Tensor, Sequence[int], int], Chosen]
-"""Chooses the next tokens: ``choose(logits [N, V], forbidden [F], sentences, position)``.
+Choose = Callable[[Tensor, Tensor, Sequence[int], int, Tensor | None], Chosen]
+"""Chooses the next tokens: ``choose(logits [N, V], forbidden [F], sentences, position, blocked [N, V])``.
 
 The rows belong to ``sentences`` (the same number of rows each), after ``position`` generated tokens.
 """
 
 
-class GreedyConfig(Config):
-    """Greedy decoding: the most probable token at every step (`heedful.decoding.greedy.greedy`).
-
-    Args:
-        max_length: maximum number of generated tokens.
-    """
+class GreedyConfig(OutputRules):
+    """Greedy decoding: the most probable token at every step (`heedful.decoding.greedy.greedy`)."""
 
     kind: Literal["greedy"] = "greedy"
-    max_length: MaxLength = MaxLength()
 
 
 def greedy(request: Request) -> list[Hypothesis]:
@@ -48,10 +44,14 @@ def greedy(request: Request) -> list[Hypothesis]:
 
 
 def most_probable(
-    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], sentences: Sequence[int], position: int
+    logits: Float[Tensor, "N V"],
+    forbidden: Int[Tensor, " F"],
+    sentences: Sequence[int],
+    position: int,
+    blocked: Bool[Tensor, "N V"] | None,
 ) -> Chosen:
     """Choose the most probable token; the lowest among ties."""
-    log_probs, ids = ranked(logits, forbidden, 1, position)
+    log_probs, ids = ranked(logits, forbidden, 1, position, blocked)
     return ids[:, 0], log_probs[:, 0]
 
 
@@ -63,10 +63,19 @@ class _Draft:
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     finished: bool = False
+    stuck: bool = False
+    """Whether its constraints leave no token possible."""
+    violated: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
-        return not self.finished and len(self.log_probs) < self.max_length
+        return not self.finished and not self.stuck and len(self.log_probs) < self.max_length
+
+    @property
+    def hypothesis(self) -> Hypothesis:
+        total = score(self.log_probs, NoPenalty())
+        ids, log_probs = tuple(self.ids), tuple(self.log_probs)
+        return Hypothesis(ids, log_probs, self.finished, total, violated=self.violated)
 
 
 @torch.no_grad()
@@ -79,25 +88,24 @@ def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothes
     sentences, (logits, state, _) = request.begin()
     if n > 1 and sentences:
         logits, state = logits.repeat_interleave(n, 0), state.expand(n)
+    constrained, blocked = request.constrained(sentences, n), None
     position = 0
     while sentences:
-        ids, log_probs = choose(logits, request.banned, sentences, position)
-        _record(request, drafts, sentences, ids, log_probs)
+        if constrained is not None:
+            logits, blocked = constrained.restrict(logits)
+        ids, log_probs = choose(logits, request.banned, sentences, position, blocked)
+        _record(request, drafts, sentences, ids, log_probs, constrained)
         running = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
         if not running:
             break
         if len(running) < len(sentences):
             ids, state = ids.reshape(-1, n)[running].reshape(-1), state.keep(running)
             sentences = [sentences[i] for i in running]
+            if constrained is not None:
+                constrained.keep([i * n + k for i in running for k in range(n)])
         logits, state, _ = request.step(torch.from_numpy(ids).to(logits.device), state, None)
         position += 1
-    return [
-        [
-            Hypothesis(tuple(d.ids), tuple(d.log_probs), d.finished, score(d.log_probs, NoPenalty()))
-            for d in group
-        ]
-        for group in drafts
-    ]
+    return [[draft.hypothesis for draft in group] for group in drafts]
 
 
 def _record(
@@ -106,17 +114,31 @@ def _record(
     sentences: Sequence[int],
     ids: Int[np.ndarray, " N"],
     log_probs: Float[np.ndarray, " N"],
+    constrained: ConstrainedRows | None,
 ) -> None:
     """Append the chosen tokens to the running drafts."""
     rows = [(b, draft) for b in sentences for draft in drafts[b]]
-    for (sentence, draft), token, log_prob in zip(rows, ids.tolist(), log_probs.tolist(), strict=True):
+    appended = [request.end] * len(rows)
+    for n, ((sentence, draft), token, log_prob) in enumerate(
+        zip(rows, ids.tolist(), log_probs.tolist(), strict=True)
+    ):
         if not draft.running:
             continue
         if log_prob == float("-inf"):
+            draft.violated = () if constrained is None else constrained.blocking(n)
+            draft.stuck = bool(draft.violated)
+            if draft.stuck:
+                continue
             raise no_token_left(len(draft.log_probs))
         draft.log_probs.append(log_prob)
         draft.finished = token == request.end
         if not draft.finished:
             draft.ids.append(token)
+            appended[n] = token
             if request.on_token is not None:
                 request.on_token(sentence, token)
+    if constrained is not None:
+        constrained.advance(range(len(rows)), appended)
+        for n, (_, draft) in enumerate(rows):
+            if not draft.running and not draft.finished and not draft.stuck:
+                draft.violated = constrained.unmet(n)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heedful.engine.native import library
@@ -13,9 +13,12 @@ NATIVE_MOST = 64
 
 
 def log_probabilities(
-    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], position: int
+    logits: Float[Tensor, "N V"],
+    forbidden: Int[Tensor, " F"],
+    position: int,
+    blocked: Bool[Tensor, "N V"] | None = None,
 ) -> Float[Tensor, "N V"]:
-    """Compute ``log_softmax`` in fp32, then set forbidden tokens to minus infinity.
+    """Compute ``log_softmax`` in fp32, then set forbidden and blocked tokens to minus infinity.
 
     They are masked after normalisation, so that probabilities and scores are those of the model and do not
     depend on the forbidden tokens.
@@ -24,6 +27,7 @@ def log_probabilities(
         logits: may contain minus infinity, but not only.
         forbidden: tokens that are never chosen.
         position: number of tokens generated before, for the error message.
+        blocked: further tokens that are never chosen, in each row.
 
     Raises:
         WorkError: a row is not a distribution: it contains NaN, plus infinity or only minus infinity.
@@ -33,7 +37,8 @@ def log_probabilities(
     invalid_rows = log_probs[:, 0].isnan().nonzero().flatten().tolist()
     if invalid_rows:
         raise WorkError(_no_distribution(logits[invalid_rows[0]], invalid_rows, position))
-    return log_probs.index_fill_(1, forbidden, float("-inf"))
+    log_probs.index_fill_(1, forbidden, float("-inf"))
+    return log_probs if blocked is None else log_probs.masked_fill_(blocked, float("-inf"))
 
 
 def _no_distribution(logits: Tensor, rows: list[int], position: int) -> str:
@@ -72,7 +77,11 @@ def best(log_probs: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"],
 
 
 def ranked(
-    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], k: int, position: int
+    logits: Float[Tensor, "N V"],
+    forbidden: Int[Tensor, " F"],
+    k: int,
+    position: int,
+    blocked: Bool[Tensor, "N V"] | None = None,
 ) -> tuple[Float[np.ndarray, "N k"], Int[np.ndarray, "N k"]]:
     """Return the ``k`` most probable tokens of each row (at most V), and their log-probabilities in fp32.
 
@@ -85,10 +94,10 @@ def ranked(
     """
     k = min(k, logits.shape[1])
     native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
-    if native is not None and 1 <= k <= NATIVE_MOST and logits.is_contiguous():
+    if native is not None and blocked is None and 1 <= k <= NATIVE_MOST and logits.is_contiguous():
         n_threads = torch.get_num_threads()
         ranked = native.rank(logits.detach().numpy(), forbidden.numpy(), k, n_threads)
         if ranked is not None:
             return ranked
-    values, ids = best(log_probabilities(logits, forbidden, position), k)
+    values, ids = best(log_probabilities(logits, forbidden, position, blocked), k)
     return values.clamp(max=0.0).cpu().numpy(), ids.cpu().numpy()

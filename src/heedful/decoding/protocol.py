@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heedful.config import Config
+from heedful.decoding.constraints import ConstrainedRows, Constraint
 from heedful.decoding.scoring import NotNegative
 
 Width = Annotated[int, Field(ge=1, le=1000)]
@@ -98,6 +99,7 @@ class Request:
         source_lengths: number of real source positions of each sentence; for a coverage penalty.
         ordinals: index of each sentence in the whole input, for sampling (None: 0 .. B-1).
         on_token: called with every token as soon as it is chosen; requires one hypothesis per sentence.
+        constraints: of the output of each sentence; empty: none.
     """
 
     prefix_output: StepOutput
@@ -109,6 +111,7 @@ class Request:
     source_lengths: Sequence[int] | None = None
     ordinals: Sequence[int] | None = None
     on_token: OnToken | None = None
+    constraints: Sequence[Sequence[Constraint]] = ()
 
     def __post_init__(self) -> None:
         n, size = self.prefix_output.logits.shape
@@ -116,6 +119,7 @@ class Request:
             "maximum lengths": self.max_lengths,
             "source lengths": self.source_lengths,
             "ordinals": self.ordinals,
+            "lists of constraints": self.constraints or None,
         }
         for name, values in lists.items():
             if values is not None and len(values) != n:
@@ -141,6 +145,12 @@ class Request:
         kept_attention = None if attention is None else attention[sentences]
         return sentences, StepOutput(logits[sentences], state.keep(sentences), kept_attention)
 
+    def constrained(self, sentences: Sequence[int], width: int = 1) -> ConstrainedRows | None:
+        """Return the states of the constraints of ``width`` hypotheses of each sentence; None without any."""
+        if not any(self.constraints):
+            return None
+        return ConstrainedRows((self.constraints[b] for b in sentences for _ in range(width)), self.end)
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -153,6 +163,8 @@ class Hypothesis:
         finished: whether the end token was generated; otherwise truncated at the maximum length.
         score: the result of `heedful.decoding.scoring.score`.
         coverage_penalty: coverage term of the score, at most 0; 0 without a coverage penalty.
+        violated: names of the constraints because of which the output is incomplete: those that it does not
+            hold since it was cut, or that leave no token possible. Empty if ``finished``.
     """
 
     ids: tuple[int, ...]
@@ -160,3 +172,4 @@ class Hypothesis:
     finished: bool
     score: float
     coverage_penalty: float = 0.0
+    violated: tuple[str, ...] = ()

@@ -9,17 +9,17 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from heedful.config import Config
 from heedful.decoding.greedy import Chosen, generate, most_probable
 from heedful.decoding.probabilities import best, log_probabilities
 from heedful.decoding.protocol import Hypothesis, MaxLength, Request, Width
+from heedful.decoding.rules import OutputRules
 from heedful.decoding.scoring import NotNegative
 
 _NEVER = float("-inf")
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class SampleConfig(Config):
+class SampleConfig(OutputRules):
     """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
 
     Args:
@@ -62,7 +62,7 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
 
     Returns:
         For each sentence its samples, in order. ``log_probs`` are those of the model, before temperature and
-        filters, and ``score`` is their sum.
+        filters but after a repetition penalty, and ``score`` is their sum.
 
     Raises:
         WorkError: as in `heedful.decoding.greedy.greedy`.
@@ -74,8 +74,10 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
     ordinals = range(len(request.max_lengths)) if request.ordinals is None else request.ordinals
     noise = Uniforms(config.seed, ordinals, config.n)
 
-    def choose(logits: Tensor, forbidden: Tensor, sentences: Sequence[int], position: int) -> Chosen:
-        log_probs = log_probabilities(logits, forbidden, position)
+    def choose(
+        logits: Tensor, forbidden: Tensor, sentences: Sequence[int], position: int, blocked: Tensor | None
+    ) -> Chosen:
+        log_probs = log_probabilities(logits, forbidden, position, blocked)
         weights = sharpen(log_probs, config.temperature)
         if config.top_k is not None:
             weights = keep_top_k(weights, config.top_k)

@@ -154,6 +154,20 @@ def write_generation(config: GreedyConfig | BeamConfig | SampleConfig) -> Writte
 
     Every key that a pipeline of transformers has a default of its own for is written.
     """
+    content, notes = _written_search(config)
+    notes += [
+        f"decoding.{name}: not exported; set {key} in transformers, whose rule may differ"
+        for name, key in (
+            ("min_length", "min_new_tokens"),
+            ("repetition_penalty", "repetition_penalty"),
+            ("no_repeat_ngram", "no_repeat_ngram_size"),
+        )
+        if getattr(config, name) != type(config).model_fields[name].default
+    ]
+    return WrittenGeneration(content, notes)
+
+
+def _written_search(config: GreedyConfig | BeamConfig | SampleConfig) -> WrittenGeneration:
     match config:
         case SampleConfig() if config.temperature > 0:
             content: JsonObject = {

@@ -1,6 +1,8 @@
 """Arguments of predictions: inputs of the right types, decodings with changes."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from heedful.checks import check_text, texts, whole_number
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
-from heedful.errors import RequestError, nearest, type_name
+from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import is_unicode
 from heedful.limits import too_large
 from heedful.recipes.problems import validate
@@ -195,9 +197,30 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 checked[name] = whole_number(name, value, least=1)
             case "stop":
                 checked[name] = texts(name, value)
-            case "prefix" | "gap":
+            case "prefix" | "gap" | "regex":
                 check_text(name, value)
+            case "json_schema":
+                checked[name] = schema_of(value)
     return checked
+
+
+def schema_of(given: object) -> JsonMapping:
+    """Return a JSON schema: the given one, or that of a file.
+
+    Raises:
+        RequestError: it is no JSON object.
+        DataError: the file cannot be read.
+    """
+    if isinstance(given, str | Path):
+        try:
+            given, where = json.loads(Path(given).read_text(encoding="utf-8-sig")), f"{given}"
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{given}: cannot read the JSON schema: {error}") from error
+    else:
+        where = "json_schema"
+    if not isinstance(given, Mapping):
+        raise RequestError(f"{where}: expected a JSON schema, which is an object, got {type_name(given)}")
+    return given
 
 
 def decoding_of(

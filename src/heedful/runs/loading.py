@@ -56,6 +56,8 @@ class TaskOptions(TypedDict, total=False):
     max_new_tokens: int | None
     stop: Sequence[str] | None
     prefix: str | None
+    regex: str | None
+    json_schema: JsonMapping | Path | str | None
     gap: str | None
 
 

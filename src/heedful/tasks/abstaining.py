@@ -13,6 +13,7 @@ above a threshold are (`heedful.tasks.metrics.calibration`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from heedful.errors import RequestError
 from heedful.tasks.base import Task
@@ -56,9 +57,9 @@ class Abstaining:
                 raise RequestError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
         return cls(predictor, threshold, otherwise)
 
-    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
-        """See `heedful.tasks.prediction.Predictor`."""
-        return [self.held_back(answer) for answer in self.predictor.predict(inputs, first=first)]
+    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0, **arguments: Any) -> list[Prediction]:
+        """See `heedful.tasks.prediction.Predictor`; further arguments are those of the predictor itself."""
+        return [self.held_back(answer) for answer in self.predictor.predict(inputs, first=first, **arguments)]
 
     def held_back(self, answer: Prediction) -> Prediction:
         """Return an answer, or what stands in its place."""

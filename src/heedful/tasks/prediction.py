@@ -48,6 +48,8 @@ class PredictOptions:
         max_new_tokens: the most tokens of a completion; None: as the recipe says.
         stop: texts at which a completion ends; None: as the recipe says.
         prefix: text before every prompt of a language model; None: no text.
+        regex: regular expression that completions of a language model match; None: none.
+        json_schema: JSON schema of completions of a language model; None: none.
         gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
         decoding: of tasks that generate text; None: as the recipe says.
         attention: whether to return the attention over the source too, of models that have a source.
@@ -58,6 +60,8 @@ class PredictOptions:
     max_new_tokens: int | None = None
     stop: Sequence[str] | None = None
     prefix: str | None = None
+    regex: str | None = None
+    json_schema: JsonMapping | None = None
     gap: str | None = None
     decoding: "DecodingConfig | None" = None
     attention: bool = False

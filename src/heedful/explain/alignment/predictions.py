@@ -38,6 +38,7 @@ from heedful.explain.alignment.word_alignment import (
 )
 from heedful.models.base import Model
 from heedful.runs.loading import LoadedRun
+from heedful.tasks.generation.output_constraints import OutputConstraints
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.generation.text_generation import Captioner, Translator
 from heedful.tasks.inputs.texts import join_notes
@@ -73,10 +74,16 @@ class AligningPredictor:
     def __init__(self, predictor: Translator, head: ShownHead) -> None:
         self.predictor, self.head = predictor, head
 
-    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
+    def predict(
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        constraints: Sequence[OutputConstraints] = (),
+    ) -> list[Prediction]:
         """See `Predictor`; a text without words, on either side, has no pairs."""
         predictor, choice = self.predictor, self.head.choice
-        predictions = predictor.predict(inputs, first=first)
+        predictions = predictor.predict(inputs, first=first, constraints=constraints)
         results = [replace(prediction, alignment=[]) for prediction in predictions]
         pairs: dict[int, tuple[_Side, _Side]] = {}
         for i, (task_input, prediction) in enumerate(zip(inputs, predictions, strict=True)):

@@ -15,6 +15,8 @@ from queue import SimpleQueue
 from heedful.decoding.config import DecodingConfig, check_streaming
 from heedful.decoding.protocol import Hypothesis, OnToken
 from heedful.errors import DataError
+from heedful.tasks.generation.output_constraints import NO_CONSTRAINTS, OutputConstraints
+from heedful.tasks.inputs.texts import join_notes, violated_note
 from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.tokenizer import Tokenizer
 
@@ -63,7 +65,8 @@ class Detokenizer:
             score=hypothesis.score,
             tokens=self.tokenizer.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),
-            finished=hypothesis.finished or self.is_ended(spelled),
+            finished=not hypothesis.violated and (hypothesis.finished or self.is_ended(spelled)),
+            notes=join_notes(violated_note(hypothesis.violated)),
             ids=tuple(hypothesis.ids),
         )
 
@@ -149,7 +152,12 @@ class Streaming(ABC):
 
     @abstractmethod
     def predict(
-        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[Prediction]:
         """See `heedful.tasks.prediction.Predictor`.
 
@@ -157,9 +165,13 @@ class Streaming(ABC):
             inputs: texts or images.
             first: the number of the first input; sampling draws for each number independently.
             on_text: called with each piece of the text for a single input while it is generated.
+            constraints: of the output for each input; empty: none. If no output can hold them, the prediction
+                has an ``error``; if none was found, it has ``finished=False`` and a note.
         """
 
-    def stream(self, task_input: TaskInput, *, ordinal: int = 0) -> Pieces:
+    def stream(
+        self, task_input: TaskInput, *, ordinal: int = 0, constraints: OutputConstraints = NO_CONSTRAINTS
+    ) -> Pieces:
         """Generate the text for one input, and yield each piece of it as soon as it is certain.
 
         Together the pieces are the text of `predict`. The text is generated in a separate thread, which ends
@@ -168,13 +180,19 @@ class Streaming(ABC):
         Args:
             task_input: the input.
             ordinal: its number; sampling draws for each number independently.
+            constraints: of the output.
 
         Raises:
             RequestError: the decoding chooses among several hypotheses at the end.
             DataError: the input cannot be read.
         """
         check_streaming(self.decoding)
-        return _pieces(lambda on_text: self.predict([task_input], first=ordinal, on_text=on_text)[0])
+        own = [constraints] if constraints else ()
+
+        def predict(on_text: OnText) -> Prediction:
+            return self.predict([task_input], first=ordinal, on_text=on_text, constraints=own)[0]
+
+        return _pieces(predict)
 
 
 def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:

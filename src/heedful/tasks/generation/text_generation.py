@@ -1,6 +1,6 @@
 """Predictors that generate a text for a source: translators and captioners."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,12 @@ from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.nn.modes import evaluating
 from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
+from heedful.tasks.generation.output_constraints import (
+    NO_CONSTRAINTS,
+    ConstraintBuilder,
+    OutputConstraints,
+    separated,
+)
 from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
@@ -67,6 +73,7 @@ class TextGenerator(Streaming):
             tokenizer, preprocessing.undo, preprocessing.stable_prefix, is_local=preprocessing.moses is None
         )
         self.width = n_hypotheses(decoding)
+        self.constraints = ConstraintBuilder(tokenizer, decoding)
 
     def generate(
         self,
@@ -74,6 +81,7 @@ class TextGenerator(Streaming):
         lengths: Sequence[int],
         ordinals: Sequence[int],
         on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses for each source, best first; several of them may spell the same text.
 
@@ -82,6 +90,7 @@ class TextGenerator(Streaming):
             lengths: their numbers of tokens, which limit the length of the generated texts.
             ordinals: their numbers; sampling draws for each number independently.
             on_text: called with the text for a single source while it is generated.
+            constraints: of each output; empty: none.
         """
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
@@ -97,6 +106,7 @@ class TextGenerator(Streaming):
                 source_lengths=None if encoder_input is None else encoder_input.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,
+                constraints=[self.constraints.build(wanted) for wanted in constraints],
             )
             return decode(with_spares(self.decoding), request)
 
@@ -108,9 +118,9 @@ class TextGenerator(Streaming):
 
     def output_note(self, prediction: Prediction, source_length: int) -> str | None:
         """Note that the output was cut at its maximum length, and what sets it; None if it was not."""
-        if prediction.finished:
-            return None
         n, max_length = self._max_length(source_length), self.decoding.max_length
+        if prediction.finished or len(prediction.ids) < n:
+            return None
         if n < max_length.of(source_length):
             reason = "the most that the model has positions for"
         else:
@@ -118,7 +128,12 @@ class TextGenerator(Streaming):
         return cut_output_note(n, reason)
 
     @torch.inference_mode()
-    def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
+    def prediction(
+        self,
+        source: Ids,
+        hypotheses: Sequence[Hypothesis],
+        constraints: OutputConstraints = NO_CONSTRAINTS,
+    ) -> Prediction:
         """Return the best hypothesis as a prediction, with other texts as its alternatives.
 
         The attention ``[layer][head][target][source]``, if requested, comes from one forward pass over the
@@ -126,7 +141,7 @@ class TextGenerator(Streaming):
         was generated, but cannot be read; there is then no row for an end token.
         """
         best, *alternatives = self.detokenizer.predictions(hypotheses, n_answers(self.decoding))
-        best = replace(best, alternatives=alternatives)
+        best = self.constraints.checked(replace(best, alternatives=alternatives), constraints)
         if not self.options.attention:
             return best
         limit = self.sequence_format.max_target_length(len(source))
@@ -174,7 +189,12 @@ class Translator(TextGenerator):
 
     @torch.inference_mode()
     def predict(
-        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[Prediction]:
         """Translate texts; one without a token gets an empty prediction. See `Streaming.predict`.
 
@@ -187,26 +207,48 @@ class Translator(TextGenerator):
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
-        results: list[Prediction] = [Prediction("", finished=True, notes=(EMPTY,)) for _ in texts]
+        wanted = constraints or [NO_CONSTRAINTS] * len(texts)
+        empty = Prediction("", finished=True, notes=(EMPTY,))
+        results = [self.constraints.checked(empty, own) for own in wanted]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
-        for group in group_by_length(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
+        refused = self.constraints.refused(
+            constraints, {i: self._max_length(min(n, longest)) for i, n in lengths.items()}
+        )
+        for i, prediction in refused.items():
+            results[i] = prediction
+            del lengths[i]
+        for group in self._groups(lengths, constraints):
             truncated = [sources[i][:longest] for i in group]
             hypothesis_lists = self.generate(
-                truncated, [len(ids) for ids in truncated], [first + i for i in group], on_text
+                truncated,
+                [len(ids) for ids in truncated],
+                [first + i for i in group],
+                on_text,
+                [wanted[i] for i in group] if any(wanted[i] for i in group) else (),
             )
             for i, source, hypotheses in zip(group, truncated, hypothesis_lists, strict=True):
-                prediction = self.prediction(source, hypotheses)
+                prediction = self.prediction(source, hypotheses, wanted[i])
                 results[i] = replace(
                     prediction,
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if attention else None,
                     notes=join_notes(
                         source_notes(tokenizer, texts[i], sources[i], longest),
+                        prediction.notes,
                         self.output_note(prediction, len(source)),
                     ),
                     cut=len(sources[i]) - len(source),
                 )
             self.options.progress(len(group))
         return results
+
+    def _groups(
+        self, lengths: Mapping[int, int], constraints: Sequence[OutputConstraints]
+    ) -> Iterator[list[int]]:
+        """Yield the indices of sources in groups of bounded size, longest first."""
+        for part in separated(lengths, constraints):
+            yield from group_by_length(
+                part, self.budget, lambda n: (min(n, self.max_source) + 1) * self.width
+            )
 
 
 class Captioner(TextGenerator):
@@ -216,7 +258,12 @@ class Captioner(TextGenerator):
 
     @torch.inference_mode()
     def predict(
-        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[Prediction]:
         """Caption images: paths, or whatever `LazyImage.of` takes. See `Streaming.predict`.
 
@@ -224,23 +271,35 @@ class Captioner(TextGenerator):
         the patches, of every layer and head.
         """
         check_inputs(inputs)
-        results = [Prediction("") for _ in inputs]
+        results, n_tokens = [Prediction("") for _ in inputs], self.sequence_format.n_tokens
+        wanted = constraints or [NO_CONSTRAINTS] * len(inputs)
         grid = self.sequence_format.grid if self.options.attention else None
-        size = max(1, self.budget // (self.sequence_format.n_tokens * self.width))
-        for start in range(0, len(inputs), size):
-            indices, sources = range(start, min(start + size, len(inputs))), {}
-            for i in indices:
-                try:
-                    sources[i] = self.sequence_format.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
-                except DataError as error:
-                    results[i] = Prediction("", error=str(error))
-            if sources:
-                lengths = [self.sequence_format.n_tokens] * len(sources)
-                ordinals = [first + i for i in sources]
-                hypothesis_lists = self.generate(list(sources.values()), lengths, ordinals, on_text)
-                for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
-                    prediction = self.prediction(source, hypotheses)
-                    note = self.output_note(prediction, self.sequence_format.n_tokens)
-                    results[i] = replace(prediction, grid=grid, notes=join_notes(note))
-            self.options.progress(len(indices))
+        lengths = dict.fromkeys(range(len(inputs)), n_tokens)
+        refused = self.constraints.refused(constraints, dict.fromkeys(lengths, self._max_length(n_tokens)))
+        size = max(1, self.budget // (n_tokens * self.width))
+        for part in separated(lengths, constraints):
+            for start in range(0, len(part), size):
+                indices = [*part][start : start + size]
+                sources: dict[int, Ids] = {}
+                for i in indices:
+                    try:
+                        sources[i] = self.sequence_format.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
+                    except DataError as error:
+                        results[i] = Prediction("", error=str(error))
+                for i in sources.keys() & refused.keys():
+                    results[i] = refused[i]
+                    del sources[i]
+                if sources:
+                    hypothesis_lists = self.generate(
+                        list(sources.values()),
+                        [n_tokens] * len(sources),
+                        [first + i for i in sources],
+                        on_text,
+                        [wanted[i] for i in sources] if any(wanted[i] for i in sources) else (),
+                    )
+                    for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
+                        prediction = self.prediction(source, hypotheses, wanted[i])
+                        notes = join_notes(prediction.notes, self.output_note(prediction, n_tokens))
+                        results[i] = replace(prediction, grid=grid, notes=notes)
+                self.options.progress(len(indices))
         return results

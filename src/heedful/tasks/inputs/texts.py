@@ -342,6 +342,11 @@ def cut_output_note(n: int, reason: str) -> str:
     return f"output cut at {n:,} tokens ({reason})"
 
 
+def violated_note(names: Sequence[str]) -> str | None:
+    """Note the constraints that an output does not hold; None if it holds all."""
+    return f"constraints not satisfied: {', '.join(names)}" if names else None
+
+
 _NOT_WORDS = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
 
 

@@ -1,6 +1,6 @@
 """Completion: a language model continues prompts; its context slides, and stop strings end the text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,6 +18,13 @@ from heedful.nn.layout import Tokens
 from heedful.nn.modes import evaluating
 from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
+from heedful.tasks.generation.output_constraints import (
+    NO_CONSTRAINTS,
+    ConstraintBuilder,
+    OutputConstraints,
+    grammar_of,
+    separated,
+)
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.texts import cut_output_note, group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import (
@@ -272,14 +279,16 @@ class Completer(Streaming):
         tokenizer: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
-        options: the ``prefix``, which is read as one text with each prompt (a task with examples, say), and
-            ``progress``; ``max_new_tokens`` and ``stop`` take precedence over ``limits``.
+        options: the ``prefix``, which is read as one text with each prompt (a task with examples, say), the
+            ``regex`` or ``json_schema`` that completions match, and ``progress``; ``max_new_tokens`` and
+            ``stop`` take precedence over ``limits``.
         limits: where a completion ends.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model prepared for decoding; by default it is prepared here.
 
     Raises:
-        RequestError: if the decoding refers to a source, or the prefix fills the context.
+        RequestError: if the decoding refers to a source, the prefix fills the context, or the grammar is
+            invalid.
     """
 
     def __init__(
@@ -299,8 +308,10 @@ class Completer(Streaming):
         self.limits = limits.overridden_by(options)
         self.stops = Stops(tokenizer, tuple(self.limits.stop))
         refuse_source(decoding)
+        check_min_length(decoding, self.limits.max_new_tokens)
         self.prefix = "" if options.prefix is None else self._checked_prefix(options.prefix)
         self.inference = inference or Inference(self.model)
+        self.constraints = ConstraintBuilder(tokenizer, decoding, grammar_of(options))
 
     def _checked_prefix(self, prefix: str) -> str:
         """Return the prefix, after checking that it leaves room for a prompt."""
@@ -316,7 +327,12 @@ class Completer(Streaming):
 
     @torch.inference_mode()
     def predict(
-        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
+        self,
+        inputs: Sequence[TaskInput],
+        *,
+        first: int = 0,
+        on_text: OnText | None = None,
+        constraints: Sequence[OutputConstraints] = (),
     ) -> list[Prediction]:
         """Continue prompts; the answers do not repeat them. See `Streaming.predict`."""
         check_inputs(inputs)
@@ -325,26 +341,37 @@ class Completer(Streaming):
         texts = [as_text(task_input) for task_input in inputs]
         prompts = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
-        for group in self._groups(prompts):
-            hypothesis_lists = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
+        wanted = constraints or [NO_CONSTRAINTS] * len(texts)
+        lengths = {i: len(prompt) for i, prompt in enumerate(prompts)}
+        limits = dict.fromkeys(lengths, self.limits.max_new_tokens)
+        for i, refused in self.constraints.refused(constraints, limits).items():
+            results[i] = refused
+            del lengths[i]
+        for group in self._groups(lengths, constraints):
+            hypothesis_lists = self._decode(
+                [prompts[i] for i in group], [first + i for i in group], on_text, [wanted[i] for i in group]
+            )
             for i, hypotheses in zip(group, hypothesis_lists, strict=True):
-                results[i] = self._prediction(texts[i], prompts[i], hypotheses)
+                results[i] = self._prediction(texts[i], prompts[i], hypotheses, wanted[i])
             self.options.progress(len(group))
         return results
 
-    def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    def _groups(
+        self, lengths: Mapping[int, int], constraints: Sequence[OutputConstraints]
+    ) -> Iterator[list[int]]:
         """Yield the indices of prompts in groups of bounded size, longest first."""
         width, max_new_tokens = n_hypotheses(self.decoding), self.limits.max_new_tokens
-        lengths = {i: len(prompt) for i, prompt in enumerate(prompts)}
-        return group_by_length(
-            lengths, self.budget, lambda n: min(max(n, 1) + max_new_tokens, self.context) * width
-        )
+        for part in separated(lengths, constraints):
+            yield from group_by_length(
+                part, self.budget, lambda n: min(max(n, 1) + max_new_tokens, self.context) * width
+            )
 
     def _decode(
         self,
         prompts: Sequence[Sequence[int]],
         ordinals: Sequence[int],
         on_text: OnText | None,
+        constraints: Sequence[OutputConstraints],
     ) -> list[list[Hypothesis]]:
         specials = self.tokenizer.specials
         device = next(self.model.parameters()).device
@@ -359,6 +386,10 @@ class Completer(Streaming):
                 forbidden=specials.never_generated,
                 ordinals=ordinals,
                 on_token=on_token,
+                constraints=[
+                    self.constraints.build(wanted, is_continuation=bool(prompt))
+                    for wanted, prompt in zip(constraints, prompts, strict=True)
+                ],
             )
             return decode(with_spares(self.decoding), request)
 
@@ -374,12 +405,20 @@ class Completer(Streaming):
             is_ended=lambda text: stops.before(text) != text,
         )
 
-    def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
+    def _prediction(
+        self,
+        text: str,
+        prompt: Sequence[int],
+        hypotheses: Sequence[Hypothesis],
+        constraints: OutputConstraints,
+    ) -> Prediction:
         answers = self._detokenizer(prompt).predictions(hypotheses, n_answers(self.decoding))
-        best, *alternatives = answers
+        best, *alternatives = (self.constraints.checked(answer, constraints) for answer in answers)
         unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
-        limit = cut_output_note(self.limits.max_new_tokens, "max_new_tokens")
-        notes = join_notes(self._cut_note(len(prompt)), unknown_words_note, None if best.finished else limit)
+        limit = self.limits.max_new_tokens
+        is_cut = not best.finished and len(best.ids) == limit
+        limit_note = cut_output_note(limit, "max_new_tokens") if is_cut else None
+        notes = join_notes(self._cut_note(len(prompt)), unknown_words_note, best.notes, limit_note)
         return replace(best, alternatives=alternatives, notes=notes, cut=max(0, len(prompt) - self.context))
 
     def _cut_note(self, n: int) -> str | None:
@@ -404,4 +443,17 @@ def refuse_source(decoding: DecodingConfig) -> None:
     if isinstance(decoding, BeamConfig) and decoding.coverage:
         raise RequestError(
             "decoding.coverage is not supported here (a language model has no source); remove it"
+        )
+
+
+def check_min_length(decoding: DecodingConfig, max_new_tokens: int) -> None:
+    """Check that a completion can have the minimum length.
+
+    Raises:
+        RequestError: naming the keys.
+    """
+    if decoding.min_length > max_new_tokens:
+        raise RequestError(
+            f"decoding.min_length must be at most max_new_tokens ({max_new_tokens}), got "
+            f"{decoding.min_length}; raise completion.max_new_tokens (--max-new-tokens)"
         )

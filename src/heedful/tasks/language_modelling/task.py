@@ -40,7 +40,13 @@ from heedful.tasks.evaluation import (
 )
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.inputs.texts import BARE_TEMPLATE, counted_notes, group_by_length
-from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
+from heedful.tasks.language_modelling.continuing import (
+    Completer,
+    Limits,
+    Stops,
+    check_min_length,
+    refuse_source,
+)
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
@@ -145,9 +151,10 @@ class LanguageModellingRecipe(RunningTextRecipe):
             raise ValueError(f"evaluation.stride={stride} is longer than model.context={context}")
 
     @schema.check
-    def _has_no_source(self) -> None:
+    def _decoding_fits(self) -> None:
         try:
             refuse_source(self.decoding)
+            check_min_length(self.decoding, self.completion.max_new_tokens)
         except RequestError as error:
             raise ValueError(str(error)) from None
 
@@ -163,7 +170,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         unit="tokens",
         evaluation_verb="reading",
         memory_advice="lower model.context",
-        options=("max_new_tokens", "stop", "prefix"),
+        options=("max_new_tokens", "stop", "prefix", "regex", "json_schema"),
         windows=True,
         writes=True,
     )
