@@ -96,7 +96,7 @@ def test_other_tasks_have_no_constraints(make_run, tmp_path):
     done = predict(folder, "--must-not", "x", stdin="a\n")
     assert "--must-not: not supported for task classification" in str(done.exception)
     record = json.dumps({"text": "a", "must": ["x"]})
-    assert json.loads(predict(folder, "--jsonl", stdin=record).stdout)["must"] == ["x"]
+    assert json.loads(predict(folder, "--jsonl", stdin=record).stdout)["input"]["must"] == ["x"]
 
 
 # Terminology ---------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_fields_of_json_lines_concern_their_input_and_stay_in_the_answer(folder)
     done = predict(folder, "--jsonl", "--must-not", "z", stdin=lines)
     first, second, third, fourth = map(json.loads, done.stdout.splitlines())
     assert "w" in first["output"]
-    assert first["must"] == ["w"]
+    assert first["input"] == records[0]
     assert (
         second["error"].endswith("must: expected a list of texts, got a number") or "got" in second["error"]
     )
