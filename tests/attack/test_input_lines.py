@@ -275,7 +275,7 @@ class Echo:
         data = SimpleNamespace(train=None)
         self.keys, self.recipe = keys, SimpleNamespace(data=data, decoding=None)
         columns = Columns(keys, keys)
-        self.task = SimpleNamespace(columns=columns, info=SimpleNamespace(options=()))
+        self.task = SimpleNamespace(columns=columns, info=SimpleNamespace(options=(), writes=False))
 
     def predictor(self, **asked: Any) -> "Echo":
         return self

@@ -68,19 +68,20 @@ def test_the_version_is_required(name):
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_object_is_closed(name):
     own = schema(name)
-    # Into a prediction and an embedding go the keys of their input.
-    opened = [own, own["properties"]["input"]] if name in ("prediction", "embedding") else []
+    # Into an embedding go the keys of its input, under the input of a prediction all of them.
+    opened = {"embedding": [own], "prediction": []}.get(name, [])
+    opened += [own["properties"]["input"]] if name in ("prediction", "embedding") else []
     closed = [node for node in objects(own) if not any(node is each for each in opened)]
     assert closed or opened
     assert all(node["additionalProperties"] is False for node in closed)
 
 
 SCORE = {"name": "BLEU", "value": 1.5, "signature": "a:b", "details": {}, "counts": {"sentences": 3}}
-ANSWER = {"text": "x", "score": -1.0, "tokens": ["x"], "log_probs": [-0.5, -0.5]}
+ANSWER = {"output": "x", "score": -1.0, "tokens": ["x"], "log_probs": [-0.5, -0.5]}
 GOOD: dict[str, Any] = {
     "metrics": {"version": 1, "event": "stopped", "update": 3, "reason": "updates", "elapsed": 2.5},
     "evaluation": {"version": 2, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
-    "prediction": {"version": 1, **ANSWER, "alternatives": [{**ANSWER, "alternatives": []}]},
+    "prediction": {"version": 2, **ANSWER, "alternatives": [{**ANSWER}]},
     "embedding": {"version": 1, "text": "a b", "vector": [0.5, -1.0]},
     "document": {"version": 1, "document": "t.txt:1", "tokens": 7, "nll": 3.5},
     "census": {
@@ -142,11 +143,11 @@ GOOD: dict[str, Any] = {
         ],
     },
     "explanation": {
-        "version": 2,
+        "version": 3,
         "run": "x",
         "task": "translation",
         "input": "q",
-        "answer": {**ANSWER, "alternatives": []},
+        "answer": {**ANSWER, "alternatives": [{**ANSWER}]},
         "sides": [{"name": "input", "tokens": ["q", "r"], "words": [0, 0], "surface": ["qr"]}],
         "maps": [
             {
@@ -227,7 +228,7 @@ def changed(name: str, *path: Any, to: Any) -> Any:
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_object_passes_and_one_without_a_required_key_does_not(name):
     check(name, GOOD[name])
-    for key in GOOD[name].keys() - {"text", "tokens", "log_probs", "alternatives"}:
+    for key in GOOD[name].keys() - {"text", "score", "tokens", "log_probs", "alternatives"}:
         value = {k: v for k, v in GOOD[name].items() if k != key}
         with pytest.raises(ValidationError):
             check(name, value)
@@ -243,7 +244,8 @@ WRONG = {
     "an unknown event": changed("metrics", "event", to="paused"),
     "an unknown reason": changed("metrics", "reason", to="boredom"),
     "a probability above one": changed("prediction", "log_probs", to=[0.5]),
-    "text and label": changed("prediction", "label", to="x"),
+    "an output and an error": changed("prediction", "error", to="x"),
+    "an unknown key of an answer": changed("prediction", "label", to="x"),
     "an unknown key of an alternative": changed("prediction", "alternatives", 0, "source", to="x"),
     "a vector of text": changed("embedding", "vector", to=["x"]),
     "a vector and an error": changed("embedding", "error", to="x.png: no such file"),
@@ -301,13 +303,13 @@ def test_the_schema_of_events_knows_their_fields_and_reasons():
 def test_predictions_hold():
     second = Prediction("y", -2.0, ["y"], [-2.0])
     first = Prediction(
-        "x", -1.0, ["x"], [-0.5, -0.5], [second], ["q", "r"], [[[[0.3, 0.7], [1.0, 0.0]]]], "cut"
+        "x", -1.0, ["x"], [-0.5, -0.5], [second], ["q", "r"], [[[[0.3, 0.7], [1.0, 0.0]]]], notes=("cut",)
     )
     captioned = Prediction("z", attention=[[[[0.1] * 6]]], grid=(2, 3))
     unread = Prediction("", error="x.png: no such file")
     aligned = Prediction("z y", alignment=[(0, 1), (2, 0)])
     for prediction in (first, second, captioned, unread, aligned, Prediction("", alignment=[])):
-        check("prediction", {"version": 1, "source": "q r", "id": 7, **prediction.to_dict()})
+        check("prediction", prediction.to_dict({"source": "q r", "id": 7}))
 
 
 def test_scores_hold():

@@ -140,7 +140,7 @@ def _show_translations(comparison: "Comparison") -> None:
     step = max(1, n // SHOWN)
     result("Held-out sentences\n")
     for row in rows[: SHOWN * step : step]:
-        _show_pair(row["source"], row["reference"], row["text"])
+        _show_pair(row["input"]["source"], row["target"], row["output"])
     result(f"{n_exact:,} of {n:,} test sentences are translated exactly as in the reference.\n")
 
 
@@ -185,7 +185,7 @@ def _show_alignment(example: _AlignedExample, image: Path) -> None:
 def _show_next(folder: Path, comparison: "Comparison") -> None:
     """Print follow-up commands, quoted for the shell."""
     run = shlex.quote(str(folder))
-    sentence = shlex.quote(min((row["source"] for row in comparison.rows[:20]), key=len))
+    sentence = shlex.quote(min((row["input"]["source"] for row in comparison.rows[:20]), key=len))
     commands = {
         f"echo {sentence} | heedful predict {run}": "translate",
         f"heedful evaluate {run}": "compute all scores",
@@ -220,7 +220,11 @@ def _plain(
         "quick": quick,
         "beginning": start,
         "sentences": [
-            {"source": row["source"], "reference": row["reference"], "translation": row["text"]}
+            {
+                "source": row["input"]["source"],
+                "reference": row["target"],
+                "translation": row["output"],
+            }
             for row in comparison.rows
         ],
         "exact": comparison.exact,

@@ -77,7 +77,7 @@ class Comparison:
     @property
     def exact(self) -> float:
         """Return the share of the model's translations that equal the reference."""
-        return sum(row["text"] == row["reference"] for row in self.rows) / len(self.rows)
+        return sum(row["output"] == row["target"] for row in self.rows) / len(self.rows)
 
 
 def compare(run: LoadedRun, language: Language, limit: int | None = None) -> Comparison:
@@ -90,8 +90,8 @@ def compare(run: LoadedRun, language: Language, limit: int | None = None) -> Com
     scores = {MODEL: _main_scores(evaluation.scores)}
     baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}
     for name, translate in baselines.items():
-        translations = [translate(row["source"]) for row in rows]
-        baseline_scores = translation_scores(translations, [row["reference"] for row in rows])
+        translations = [translate(row["input"]["source"]) for row in rows]
+        baseline_scores = translation_scores(translations, [row["target"] for row in rows])
         scores[name] = _main_scores(baseline_scores.values())
     return Comparison(rows, scores)
 

@@ -19,6 +19,7 @@ def entities_of(text: str, words: Sequence[str], spans: Sequence[Span]) -> list[
         the one after its last, from 0.
     """
     bounds, position = list[tuple[int, int]](), 0
+    words = words if spans else ()
     for word in words:
         start = text.index(word, position)
         position = start + len(word)

@@ -113,7 +113,7 @@ def test_texts_are_found_by_the_recipes_names_or_the_tasks(reviews, tmp_path, na
         reviews, "a, b", "b"
     )
     (expected, *_) = heedful.load(reviews, device="cpu").predict(["a, b"])
-    assert math.exp(expected.score) == records[0][f"p({expected.text})"]
+    assert math.exp(expected.score) == records[0]["probabilities"][expected.text]
 
 
 def test_a_table_has_one_line_of_plain_output_for_each_record_and_none_for_the_header(reviews, tmp_path):

@@ -54,7 +54,7 @@ def test_a_table_is_trained_evaluated_and_predicted_by_the_names_given_once(tmp_
     heedful("predict", "run", "tickets.csv", "--out", "out.jsonl", "--device", "cpu")
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert [record["input"]["id"] for record in records] == [str(number) for number in range(60)]
-    assert {record["queue"] for record in records} == {*LABELS}
+    assert {record["input"]["queue"] for record in records} == {*LABELS}
     assert heedful("embed", "run", "--data", "tickets.csv", "--device", "cpu").stdout.count("\n") == 60
 
 

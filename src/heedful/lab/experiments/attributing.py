@@ -16,7 +16,7 @@ from heedful.explain.attribution.measure import Measured as MeasuredInput
 from heedful.explain.attribution.occlusion import occlusion
 from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
-from heedful.lab.seeds import cache, generator_from, seeded
+from heedful.lab.seeds import cache, generator_from, seed_of, seeded
 from heedful.lab.tiny import attention_weights, class_accuracy, predicted_classes, train
 from heedful.models import encoder
 from heedful.models.encoder import Encoder, EncoderConfig, class_head
@@ -113,7 +113,7 @@ def attention_received(measured: MeasuredInput) -> Tensor:
 METHODS = {
     "attention weights": attention_received,
     "integrated gradients": lambda measured: integrated_gradients(measured).scores[:, 0],
-    "words left out": lambda measured: occlusion(measured)[:, 0],
+    "words left out": lambda measured: occlusion(measured, seed=seed_of(0))[:, 0],
     "gradient x input": lambda measured: gradient_times_input(measured)[:, 0],
 }
 """A number for each word of a text."""
