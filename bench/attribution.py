@@ -40,10 +40,11 @@ from heedful.nn.layout import Tokens
 from heedful.nn.modes import evaluating
 from heedful.runs.evaluate import chosen_splits
 from heedful.runs.prepare import rows_of
+from heedful.tasks.metrics.significance import paired_test
+from heedful.tasks.metrics.statistics import mean
 from heedful.text.specials import SPECIALS
 
 STEPS, PERMUTATIONS, AT_ONCE = 50, 25, 64
-SAMPLES = 10_000
 
 Method = Callable[[Measured], Tensor]
 
@@ -163,9 +164,7 @@ class Measurements:
 def measure(path: Path, file: Path | None, limit: int) -> dict[str, Measurements]:
     """Measure all methods on the texts of a run, in random order for each text."""
     run = heedful.load(path, device="cpu")
-    (source,) = chosen_splits(
-        run, "test" if file is None else file.name, None if file is None else [file]
-    ).values()
+    (source,) = chosen_splits(run, "test", file and [file]).values()
     inputs = [run.task.columns.input_of(row.row) for row in islice(rows_of(run.recipe, source), limit)]
     found = {name: Measurements([], [], []) for name in METHODS}
     generator, words = np.random.default_rng(1), None
@@ -197,13 +196,13 @@ def table(found: dict[str, Measurements]) -> str:
     rows = []
     for own, peer in PAIRS:
         a, b = found[own], found[peer]
-        difference, low, high = bootstrap(np.subtract(a.comprehensiveness, b.comprehensiveness))
+        test = paired_test(mean(b.comprehensiveness), mean(a.comprehensiveness))
         ratio = statistics.median(x / y for x, y in zip(a.seconds, b.seconds, strict=True))
         rows.append(
             [
                 f"{own} / {peer}",
                 f"{np.mean(a.comprehensiveness):.3f} / {np.mean(b.comprehensiveness):.3f}",
-                f"{difference:+.3f} ({low:+.3f} to {high:+.3f})",
+                f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f})",
                 f"{np.mean(a.sufficiency):.3f} / {np.mean(b.sufficiency):.3f}",
                 f"{1000 * statistics.median(a.seconds):.0f} / {1000 * statistics.median(b.seconds):.0f}",
                 f"{ratio:.2f}",
@@ -211,14 +210,6 @@ def table(found: dict[str, Measurements]) -> str:
         )
     heads = ["heedful / Captum", "comprehensiveness", "difference", "sufficiency", "ms a text", "time ratio"]
     return grid(heads, rows)
-
-
-def bootstrap(differences: np.ndarray) -> tuple[float, float, float]:
-    """Return the mean, and the 95 % interval of the mean by resampling texts."""
-    generator = np.random.default_rng(1)
-    means = generator.choice(differences, (SAMPLES, len(differences))).mean(1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(differences.mean()), float(low), float(high)
 
 
 def main() -> None:

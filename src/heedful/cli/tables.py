@@ -73,8 +73,7 @@ class TableWriter(ExitStack):
         predicted: JsonObject = {PREDICTION: prediction.text}
         if (pairs := prediction.alignment) is not None:
             predicted[ALIGNMENT] = pharaoh(pairs)
-        if (interval := prediction.details().get("interval")) is not None:
-            assert isinstance(interval, list)
+        if interval := getattr(prediction, "interval", None):  # of a number
             predicted |= dict(zip(INTERVAL, interval, strict=True))
         predicted |= {f"p({label})": probability for label, probability in probabilities.items()}
         self._own_names |= dict.fromkeys(own)

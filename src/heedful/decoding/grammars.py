@@ -1,7 +1,8 @@
 """Outputs that match a regular expression or a JSON schema, by the library llguidance (an extra).
 
-llguidance runs a parser over the bytes of an output and tells which tokens can follow. Its tokenizer is built
-from the bytes of the vocabulary; to these it adds one token for each byte, so that any bytes can be parsed.
+llguidance runs a parser over the bytes of an output and computes which tokens can follow. Its tokenizer is
+built from the bytes of the vocabulary; to these it adds one token for each byte, so that any bytes can be
+parsed.
 """
 
 import json

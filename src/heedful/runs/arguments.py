@@ -1,6 +1,5 @@
 """Arguments of predictions: inputs of the right types, decodings with changes."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from heedful.checks import check_text, texts, whole_number
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.errors import DataError, RequestError, nearest, type_name
-from heedful.files import is_unicode
+from heedful.files import is_unicode, parse_json
 from heedful.limits import too_large
 from heedful.recipes.problems import validate
 from heedful.recipes.settings import plain
@@ -213,8 +212,8 @@ def schema_of(given: object) -> JsonMapping:
     """
     if isinstance(given, str | Path):
         try:
-            given, where = json.loads(Path(given).read_text(encoding="utf-8-sig")), f"{given}"
-        except (OSError, ValueError, RecursionError) as error:
+            given, where = parse_json(Path(given).read_text(encoding="utf-8-sig")), f"{given}"
+        except (OSError, ValueError) as error:
             raise DataError(f"{given}: cannot read the JSON schema: {error}") from error
     else:
         where = "json_schema"

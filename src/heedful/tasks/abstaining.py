@@ -62,7 +62,7 @@ class Abstaining:
         return [self.held_back(answer) for answer in self.predictor.predict(inputs, first=first, **arguments)]
 
     def held_back(self, answer: Prediction) -> Prediction:
-        """Return an answer, or what stands in its place."""
+        """Return an answer, or its replacement if it is held back."""
         if answer.error is not None:
             return answer
         if answer.is_empty:

@@ -28,6 +28,7 @@ from heedful.data.plan import in_order
 from heedful.data.store import TokenStore
 from heedful.models.base import Model
 from heedful.nn.modes import evaluating
+from heedful.objectives.classification import class_logits
 from heedful.records import Count, Record, read_record
 from heedful.tasks.evaluation import Batches, micro_batch_tokens
 from heedful.typing import JsonMapping
@@ -151,6 +152,7 @@ def collect_outputs(
     model: Model,
     outputs_of: Callable[[Model, Batch], tuple[Tensor, Tensor]],
     store: TokenStore,
+    most: int | None = MOST_ROWS,
 ) -> list[tuple[Tensor, Tensor]]:
     """Return outputs and targets of validation data, on the CPU.
 
@@ -159,16 +161,23 @@ def collect_outputs(
         model: its model.
         outputs_of: returns the outputs of a batch (logits, for example), and what they should be.
         store: the validation data.
+        most: maximum number of rows, evenly spaced; None: all.
     """
     batches = task.batches(store, training=False)
     lengths = np.asarray(batches.lengths)
-    rows = np.arange(0, len(lengths), -(-len(lengths) // MOST_ROWS) or 1)
+    rows = np.arange(0, len(lengths), -(-len(lengths) // (most or len(lengths) or 1)) or 1)
     device, found = next(model.parameters()).device, list[tuple[Tensor, Tensor]]()
     with evaluating(model):
         for group in in_order(lengths[rows], micro_batch_tokens(task.recipe)):
             outputs, targets = outputs_of(model, batches(rows[group].tolist(), 0).to(device))
             found.append((outputs.float().cpu(), targets.cpu()))
     return found
+
+
+def classes_of_sequences(model: Model, batch: Batch) -> Classes:
+    """Return the logits of the head ``class`` for the sequences of a batch, and the class of each."""
+    assert batch.classes is not None
+    return class_logits(model(batch.inputs), model.heads, batch.inputs.layout), batch.classes
 
 
 def fit_temperature(items: Sequence[Classes]) -> Calibration | str:

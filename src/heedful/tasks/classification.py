@@ -22,7 +22,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, RowReader
-from heedful.tasks.calibration import CalibrationConfig, Classes
+from heedful.tasks.calibration import CalibrationConfig, Classes, classes_of_sequences
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
@@ -160,8 +160,7 @@ class Classification(WholeTextTask):
 
     def classes_of(self, model: Model, batch: Batch) -> Classes:
         """Return the logits of the labels of each text, and its label."""
-        assert batch.classes is not None
-        return class_logits(model(batch.inputs), model.heads, batch.inputs.layout), batch.classes
+        return classes_of_sequences(model, batch)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return texts that differ by a token or two in length."""

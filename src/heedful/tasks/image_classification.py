@@ -23,7 +23,7 @@ from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import RowReader
-from heedful.tasks.calibration import CalibrationConfig, Classes
+from heedful.tasks.calibration import CalibrationConfig, Classes, classes_of_sequences
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.embedding import EmbeddingInputs
 from heedful.tasks.evaluation import Batches, PredictedRows
@@ -186,8 +186,7 @@ class ImageClassification(ImageTask):
 
     def classes_of(self, model: Model, batch: Batch) -> Classes:
         """Return the logits of the labels of each image, and its label."""
-        assert batch.classes is not None
-        return class_logits(model(batch.inputs), model.heads, batch.inputs.layout), batch.classes
+        return classes_of_sequences(model, batch)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return noise; ``length`` is not used, since the model fixes the number of tokens."""

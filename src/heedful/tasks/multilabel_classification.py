@@ -22,25 +22,23 @@ from torch.nn import functional
 from heedful.artifacts.run_folder import THRESHOLDS, RunFolder
 from heedful.data.batch import Batch
 from heedful.data.findings import SEPARATORS, parts_between
-from heedful.data.plan import in_order
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.models.base import Model
-from heedful.nn.modes import evaluating
 from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
-from heedful.tasks.calibration import Classes, Tuned
+from heedful.tasks.calibration import Classes, Tuned, collect_outputs
 from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.evaluation import Batches, PredictedRows, micro_batch_tokens
+from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
     LABEL,
     Labels,
@@ -331,28 +329,16 @@ class MultilabelClassification(Classification):
         if self.recipe.task.threshold != "tuned":
             return tuned
         labels = self.processor.labels
-        logits, targets = self._validation_outputs(model, data.valid)
-        probabilities = (logits / tuned.temperature).sigmoid().numpy()
+        parts = zip(*collect_outputs(self, model, self.classes_of, data.valid, most=None), strict=True)
+        logits, classes = map(torch.cat, parts)
+        probabilities = (logits[:, 1].view(-1, len(labels)) / tuned.temperature).sigmoid().numpy()
+        targets = classes.view(-1, len(labels)).numpy() > 0
         columns = zip(labels, probabilities.T, targets.T, strict=True)
         thresholds = {label: best_threshold(ps, ys) for label, ps, ys in columns}
         log(f"thresholds with the best F1 on the validation data: {shown(thresholds)}")
         if missing := [label for label, ys in zip(labels, targets.T, strict=True) if not ys.any()]:
             log(f"no validation row has these labels, whose threshold is {DEFAULT}: {first_labels(missing)}")
         return replace(tuned, records={THRESHOLDS: {"version": 1, "thresholds": thresholds}})
-
-    def _validation_outputs(self, model: Model, store: TokenStore) -> tuple[Tensor, NDArray[np.bool_]]:
-        """Return the logit of each label for each row, and whether the row has it: ``[N, C]`` each."""
-        batches, device = self.batches(store, training=False), next(model.parameters()).device
-        all_logits = torch.zeros(len(batches.lengths), len(self.processor.labels))
-        targets = np.zeros(all_logits.shape, dtype=bool)
-        with evaluating(model), torch.no_grad():
-            for samples in in_order(batches.lengths, micro_batch_tokens(self.recipe)):
-                batch = batches(samples.tolist(), 0).to(device)
-                assert batch.values is not None
-                logits = class_logits(model(batch.inputs), model.heads, batch.inputs.layout)
-                all_logits[torch.as_tensor(samples)] = logits.cpu()
-                targets[samples] = batch.values.cpu().numpy() > 0
-        return all_logits, targets
 
     def load_tuned(self, folder: RunFolder) -> None:
         """Read the calibration, and the thresholds, if they are tuned ones."""

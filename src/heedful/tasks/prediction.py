@@ -183,7 +183,7 @@ class Prediction:
         return self.text
 
     def details(self) -> JsonObject:
-        """Return further entries of `to_dict`, which a kind of answer has besides those of all."""
+        """Return the entries of `to_dict` that only the predictions of this task have."""
         return {}
 
     def to_dict(self, input: JsonMapping | None = None) -> JsonObject:
@@ -218,9 +218,13 @@ class Prediction:
             "alternatives": [each._answer() for each in self.alternatives],
             "notes": list(self.notes),
         }
-        empty: tuple[object, ...] = (None, [], {})
-        kept = {key: value for key, value in entries.items() if key == "alignment" or value not in empty}
-        return {"output": output, **{key: value for key, value in kept.items() if value is not None}}
+        # An alignment without pairs is a result.
+        kept = {
+            key: value
+            for key, value in entries.items()
+            if value is not None and (key == "alignment" or value not in ([], {}))
+        }
+        return {"output": output, **kept}
 
 
 PredictionT = TypeVar("PredictionT", bound=Prediction)
