@@ -73,5 +73,5 @@ def test_heads_are_judged_on_validation_sentences():
 def test_exact_is_the_share_of_equal_translations():
     predictions = [Prediction("a b"), Prediction("a"), Prediction("c")]
     pairs = zip(["a b", "a b", "c"], predictions, strict=True)
-    rows = [{"reference": reference, "text": each.text} for reference, each in pairs]
+    rows = [each.to_dict({"target": target}) | {"target": target} for target, each in pairs]
     assert Comparison(rows, {}).exact == pytest.approx(2 / 3)
