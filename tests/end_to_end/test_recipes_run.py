@@ -15,6 +15,8 @@ from heedful.files import sha256
 from heedful.interop.conversion import FORMATS
 from heedful.recipes.resolve import shipped_recipes
 from heedful.runs.reading import read_recipe
+from heedful.tasks.registry import task_for
+from heedful.tasks.text_scoring import TextScoring
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
@@ -183,6 +185,32 @@ def test_every_input_has_an_answer(run):
         check("prediction", record)
 
 
+def test_a_table_of_answers_has_the_form_of_those_that_are_printed(run):
+    if run.made.recipe.task.kind == "segmentation":
+        pytest.skip("writes a folder of masks")
+    inputs = [{**texts, "id": n} for n, texts in enumerate(run.made.inputs())]
+    (run.folder / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in inputs), "utf-8")
+    run("predict", "run", "in.jsonl", "--out", "out.jsonl")
+    written = (run.folder / "out.jsonl").read_text("utf-8")
+    assert written == run("predict", "run", "in.jsonl").out
+    for found, given in zip(map(json.loads, written.splitlines()), inputs, strict=True):
+        check("prediction", found)
+        assert found["input"] == given
+
+
+def test_scores_of_texts_have_the_form_of_answers(run):
+    if not isinstance(task := task_for(run.made.recipe), TextScoring):
+        pytest.skip("the task scores no texts")
+    columns = task.scored.inputs
+    inputs = [dict(zip(columns, [*texts.values()] * 2, strict=False)) for texts in run.made.inputs()]
+    records = [{**texts, "id": n} for n, texts in enumerate(inputs)]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    lines = run("score", "run", "--jsonl", stdin=text).out.splitlines()
+    for found, given in zip(map(json.loads, lines), records, strict=True):
+        check("prediction", found)
+        assert found["input"] == given
+
+
 def test_every_input_has_a_vector(run):
     """Of the first of several texts; empty ones have vectors too."""
     key = next(iter(run.made.inputs()[0]))
@@ -215,8 +243,10 @@ def test_scores_are_shown_to_a_person(run):
     layers = getattr(run.made.recipe.model, "layers", ())
     has_experts = any(layer.channels.kind == "experts" for layer in layers)
     assert ("share of tokens: " in shown) == has_experts
-    rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
-    assert all(json.loads(row)["split"] == "valid" for row in rows)
+    rows = [json.loads(row) for row in (run.folder / "rows.jsonl").read_text("utf-8").splitlines()]
+    assert all(row["split"] == "valid" for row in rows)
+    for row in rows:
+        check("document" if "document" in row else "prediction", row)
 
 
 def test_where_it_looks_is_shown_or_why_not(run):

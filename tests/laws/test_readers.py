@@ -19,7 +19,7 @@ from PIL import Image
 
 from heedful.api.given import with_data
 from heedful.cli.inputs import image_paths
-from heedful.data.lines import File, LocatedRow, Location, find
+from heedful.data.lines import File, LocatedRow, Location, WholeRow, find
 from heedful.data.lines import lines as lines_of
 from heedful.data.user_files import user_source
 from heedful.recipes.trees import Mark, Tree
@@ -370,6 +370,20 @@ def test_an_evaluation_reads_the_rows_of_the_training(prepared):
     found = [{name: comparable(row[name]) for name in required} for row in rows]
     expected = [{name: comparable(row[name]) for name in required} for row in prepared.rows]
     assert found * repeated(case) == expected
+
+
+def test_an_evaluation_has_all_fields_that_predictions_have(prepared):
+    case, run = prepared.case, prepared.run
+    if case.name == "train-images" or not case.inputs:
+        pytest.skip("labels are in another file, or images in folders are given one by one")
+    if case.name == "train.en":
+        pytest.skip("a pair is not in one file")
+    columns, source = run.task.columns, run.task.source_from([prepared.file.path])
+    if (form := input_form(run, columns, prepared.file)) in ("lines", "conll"):
+        pytest.skip("fields have no names in the file")
+    predicted = [record.fields for record in read_inputs(run, columns, prepared.file, form)]
+    rows = [row.row for row in rows_of(run.recipe, source, whole=True)]
+    assert [row.fields if isinstance(row, WholeRow) else {**row} for row in rows] == predicted
 
 
 def test_a_training_on_the_file_reads_the_same_rows(prepared):

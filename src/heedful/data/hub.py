@@ -21,6 +21,7 @@ from heedful.data.lines import (
     expand,
     find_all,
     read_cells,
+    usable_rows,
 )
 from heedful.data.parquet_rows import parquet_rows, parquet_schema
 from heedful.data.strict_json import without_nan
@@ -100,6 +101,10 @@ class DatasetsSource(Source):
             DataError: if the library fails (with its message), or a field is missing.
         """
         return self.rows_of(self._loaded(root))
+
+    def open_whole(self, root: Path) -> Rows:
+        """Yield the rows with all fields that JSON can represent."""
+        return usable_rows(self.records(root, [*self.columns]))
 
     def _loaded(self, root: Path) -> Dataset:
         folder = self._folder(root)
@@ -182,7 +187,7 @@ class DatasetsSource(Source):
                     cells = {column: read_cell(record, location) for column, read_cell in readers.items()}
                 except DataError as raised:
                     error = raised
-                yield Record(location, _json_fields(record), cells, error)
+                yield Record(location, json_fields(record), cells, error)
 
     def rows_of(self, dataset: Dataset, *, all_needed: bool = True) -> Rows:
         """Yield the rows of a data set that was loaded; as `PartialRow` unless all columns are needed."""
@@ -233,7 +238,7 @@ def _reader(field: str, feature: object) -> Reader:
     return partial(_labels, field, labels) if isinstance(labels, ClassLabel) else partial(_text, field)
 
 
-def _json_fields(record: JsonMapping) -> JsonMapping:
+def json_fields(record: JsonMapping) -> JsonMapping:
     """Return the fields that JSON can represent: no bytes; dates, times and decimal numbers become text."""
     fields = {key: value for key, value in record.items() if not _has_bytes(value)}
     found: JsonMapping = json.loads(json.dumps(without_nan(fields), default=str))

@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 from heedful.data.image_files import as_data_errors, open_file, refuse_large
 from heedful.data.image_paths import file_at
 from heedful.data.levels import Extremes, Levels, extremes_of, in_8_bits, is_deep
-from heedful.data.lines import LocatedRow, Location, Row
+from heedful.data.lines import LocatedRow, Location, Row, with_cells
 from heedful.errors import DataError, type_name
 from heedful.files import require_end
 
@@ -355,4 +355,4 @@ def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> Loc
         column: LazyImage(file_at(folder, path), path) if path else LazyImage.missing(row.location)
         for column, path in paths.items()
     }
-    return LocatedRow({**row.row, **images}, row.location)
+    return with_cells(row, images)

@@ -8,6 +8,7 @@ a file are dropped.
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -51,6 +52,19 @@ class PartialRow(dict[str, Any]):
                 self.unreadable[column] = str(error)
 
 
+class WholeRow(dict[str, Any]):
+    """The columns of a row, with all fields of its record.
+
+    Args:
+        columns: those that a task reads.
+        fields: all that the record has, under the names of the file.
+    """
+
+    def __init__(self, columns: Row, fields: JsonMapping) -> None:
+        super().__init__(columns)
+        self.fields = fields
+
+
 def read_cells(columns: Iterable[str], read: Callable[[str], object], *, all_needed: bool) -> Row:
     """Return a row of the cells that ``read`` returns: of all columns, or a `PartialRow`."""
     return {column: read(column) for column in columns} if all_needed else PartialRow(columns, read)
@@ -86,6 +100,13 @@ class LocatedRow(NamedTuple, Generic[RowT]):
 
 
 Rows = Iterator[LocatedRow[Row]]
+
+
+def with_cells(located: LocatedRow[Row], cells: JsonMapping) -> LocatedRow[Row]:
+    """Return a row with other cells in some columns; its class and attributes stay (`WholeRow`)."""
+    row = copy(located.row)
+    row.update(cells)
+    return located._replace(row=row)
 
 
 @dataclass(frozen=True)
@@ -146,6 +167,10 @@ class Source(Config):
         """
         raise NotImplementedError
 
+    def open_whole(self, root: Path) -> Rows:
+        """Yield all rows like `open`: a `WholeRow` each if their records have more than these columns."""
+        return self.open(root)
+
     def records(
         self, root: Path, columns: Collection[str], optional: Collection[str] = ()
     ) -> Iterator[Record]:
@@ -159,9 +184,10 @@ class Source(Config):
         Raises:
             DataError: as `open`; of sources whose records do not fail one by one, any error.
         """
-        for row, location in self.open(root):
+        for row, location in self.open_whole(root):
             cells = {column: row[column] for column in (*columns, *optional) if column in row}
-            yield Record(location, {key: cell for key, cell in row.items() if is_json(cell)}, cells)
+            fields = {key: cell for key, cell in row.items() if is_json(cell)}
+            yield Record(location, row.fields if isinstance(row, WholeRow) else fields, cells)
 
 
 def is_json(cell: object) -> bool:
@@ -271,7 +297,7 @@ def usable_rows(records: Iterator[Record]) -> Rows:
     for record in records:
         if record.error is not None:
             raise record.error
-        yield LocatedRow(record.row, record.location)
+        yield LocatedRow(WholeRow(record.row, record.fields), record.location)
 
 
 def read_all(paths: Paths, root: Path, read: Callable[[File], Iterable[T]]) -> Iterator[T]:

@@ -12,12 +12,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 from pydantic import Field
 
-from heedful.data.hub import Dataset, DatasetsSource
+from heedful.data.hub import Dataset, DatasetsSource, json_fields
 from heedful.data.images import LazyImage
 from heedful.data.json_lines import field_at
-from heedful.data.lines import LocatedRow, Location, Row, Rows, Source, read_cells
+from heedful.data.lines import LocatedRow, Location, Row, Rows, Source, WholeRow, read_cells
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.identifiers import found_in
+from heedful.typing import JsonMapping
 
 RowsLike: TypeAlias = object
 """Mappings from columns to values: any iterable of them, a function that returns one, or a table
@@ -89,6 +90,20 @@ class MemorySource(Source):
             source = DatasetsSource(path=f"data[{held.label!r}]", columns=columns)
             return source.rows_of(held.rows, all_needed=bool(self.columns))
         return self._rows(held)
+
+    def open_whole(self, root: Path) -> Rows:
+        """Yield the rows with all that JSON can represent of what the program gave."""
+        rows, held = self.open(root), _held[self.name]
+        if isinstance(held.rows, Dataset):
+            return rows
+        both = zip(rows, held, strict=True)
+        return (row._replace(row=WholeRow(row.row, self._fields(row.row, given))) for row, given in both)
+
+    def _fields(self, row: Row, given: Mapping[str, Any]) -> JsonMapping:
+        names = {self.columns.get(column, column): cell for column, cell in row.items()}
+        plain = {name: cell for name, cell in given.items() if isinstance(cell, str | int | float | list)}
+        images = {name: str(cell) for name, cell in names.items() if isinstance(cell, LazyImage)}
+        return json_fields({**plain, **images})
 
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):

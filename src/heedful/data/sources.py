@@ -125,6 +125,10 @@ class ChainSource(Source):
         """Yield the rows of the sources in order; missing files of any source are reported at once."""
         return chain.from_iterable([open_source(source, root) for source in self.sources])
 
+    def open_whole(self, root: Path) -> Rows:
+        """Yield the rows of the sources with the fields of their records."""
+        return chain.from_iterable([open_source(source, root, whole=True) for source in self.sources])
+
 
 SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discriminator="kind")]
 
@@ -137,18 +141,19 @@ def list_columns(config: object) -> Iterator[str]:
         yield from list_columns(source)
 
 
-def open_source(config: Source, root: Path) -> Rows:
+def open_source(config: Source, root: Path, *, whole: bool = False) -> Rows:
     """Yield the rows of a source, from ``skip`` on, at most ``limit``.
 
     Args:
         config: one of `SourceConfig`.
         root: the folder that relative paths are resolved against, that of the recipe.
+        whole: whether rows have the fields of their records (`Source.open_whole`).
 
     Raises:
         DataError: if a file is missing (at once), its content is not as configured, or ``skip`` skips all
             rows (when reached).
     """
-    rows, column = config.open(root), config.group_column
+    rows, column = config.open_whole(root) if whole else config.open(root), config.group_column
     groups: Iterator[tuple[LocatedRow[Row], ...]]
     if column is None:
         groups = ((row,) for row in rows)

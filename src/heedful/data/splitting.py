@@ -60,6 +60,10 @@ class PartSource(Source):
         """
         return self._rows(open_source(self.source, root), root)
 
+    def open_whole(self, root: Path) -> Rows:
+        """Yield the rows of the part with the fields of their records."""
+        return self._rows(open_source(self.source, root, whole=True), root)
+
     def _rows(self, rows: Rows, root: Path) -> Rows:
         n_rows, is_empty = 0, True
         for row in rows:

@@ -135,7 +135,7 @@ def evaluate(
         return predictor.predict(inputs_of(run.task.columns, inputs))
 
     comments = Tally()
-    rows = note_comments(rows_of(run.recipe, source), comments.add)
+    rows = note_comments(rows_of(run.recipe, source, whole=True), comments.add)
     with evaluating(run.model):
         evaluation = run.task.evaluate(run.model, predict, split, rows, options)
     skipped = [comments.line("noted", SKIPPED_COMMENTS)] if comments.count else []

@@ -12,7 +12,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.annotated import SKIPPED_COMMENTS, note_comments
 from heedful.data.findings import Findings, shared_rows
 from heedful.data.images import LazyImage, with_images
-from heedful.data.lines import PartialRow
+from heedful.data.lines import PartialRow, with_cells
 from heedful.data.memory import MemorySource
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
@@ -39,13 +39,16 @@ MOST_TEST_ROWS = 20_000
 """Rows of a test set that are compared with the training rows, which takes a second."""
 
 
-def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterator[LocatedRow]:
+def rows_of(
+    recipe: Recipe, source: Source, *, training: bool = False, whole: bool = False
+) -> Iterator[LocatedRow]:
     """Yield the rows of a source, each with all columns that the recipe's task reads.
 
     Args:
         recipe: the recipe.
         source: the source.
         training: whether they are training data, which may need more columns.
+        whole: whether rows have the fields of their records (`Source.open_whole`).
 
     Raises:
         DataError: a row lacks a column, or has a list in a column of single values.
@@ -58,7 +61,7 @@ def rows_of(recipe: Recipe, source: Source, *, training: bool = False) -> Iterat
             "lists to columns, where the items of a list are joined with spaces"
         )
     is_given = isinstance(getattr(source, "source", source), MemorySource)
-    for row in open_source(source, root):
+    for row in open_source(source, root, whole=whole):
         check_sizes(row, columns)
         check_written_lists(row, columns)
         if isinstance(row.row, PartialRow):
@@ -139,7 +142,7 @@ def join_lists(row: LocatedRow[Row], columns: Columns, *, is_given: bool = False
             raise DataError(
                 f"{row.location}: column {column!r}: expected one text, got a list of {n}; {remedy}"
             )
-    return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
+    return with_cells(row, {column: " ".join(row.row[column]) for column in lists})
 
 
 def _with_compared_names(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
@@ -149,7 +152,7 @@ def _with_compared_names(row: LocatedRow[Row], columns: Columns) -> LocatedRow[R
         if isinstance(cell, str | list):
             compared = identifier(cell) if isinstance(cell, str) else [*map(identifier, cell)]
             if compared != cell:
-                return LocatedRow({**row.row, column: compared}, row.location)
+                return with_cells(row, {column: compared})
     return row
 
 

@@ -22,6 +22,7 @@ from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
+from heedful.data.lines import WholeRow
 from heedful.data.plan import BalancedSampling, in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Row, SourceConfig
@@ -503,10 +504,13 @@ class Task(ABC):
 
     def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
         """Yield the JSON object of each prediction (`Prediction.to_dict`), with the entries of `compared`."""
-        names = (*self.columns.inputs, *self.columns.optional_inputs)
         for (row, prediction), entries in zip(predicted, self.compared(predicted), strict=True):
-            row_input = {name: as_json(row.row[name]) for name in names if name in row.row}
-            yield {**prediction.to_dict(row_input), **entries}
+            cells = row.row
+            if isinstance(cells, WholeRow):
+                fields = cells.fields
+            else:
+                fields = {name: as_json(cell) for name, cell in cells.items()}
+            yield {**prediction.to_dict(fields), **entries}
 
     def compared(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
         """Yield the ``target`` of each row, whether the answer is ``correct``, and ``scores``, if any."""

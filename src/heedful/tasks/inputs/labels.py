@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from heedful.config import Config
+from heedful.data.lines import with_cells
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError, RequestError, nearest, quoted
@@ -171,11 +172,11 @@ def labelled_rows(
         known: the labels of the run, if its labels are texts.
     """
     kept, empty = [], Tally()
-    for row, where in islice(rows, limit):
-        if not row[LABEL]:
-            empty.add(where)
+    for row in islice(rows, limit):
+        if not (label := row.row[LABEL]):
+            empty.add(row.location)
         else:
-            kept.append(LocatedRow({**row, LABEL: known_label(row[LABEL], known)} if known else row, where))
+            kept.append(with_cells(row, {LABEL: known_label(label, known)}) if known else row)
     return kept, {EMPTY_LABEL: empty}
 
 
