@@ -211,6 +211,7 @@ EXHAUSTED |= {
     "thresholds.json",
     "calibration.json",
     "residuals.json",
+    "transitions.json",
 }
 
 

@@ -18,8 +18,9 @@ VERBS = {
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k", "--threshold", "--otherwise",
         "--must", "--must-not", "--target-prefix", "--terminology", "--regex", "--json-schema",
+        "--from", "--to", "--words",
     },
-    "score": {"run", "file", "--data", "--jsonl", "--column", "--whole", "--device"},
+    "score": {"run", "file", "--data", "--jsonl", "--from", "--to", "--column", "--whole", "--device"},
     "evaluate": {
         "run", "file", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device",
         "--json",
@@ -28,7 +29,9 @@ VERBS = {
         "--faithfulness", "--accuracy",
         "--temperature", "--top-p", "--top-k",
     },
-    "embed": {"run", "file", "--data", "--jsonl", "--column", "--pooling", "--layer", "--device", "--out"},
+    "embed": {
+        "run", "file", "--data", "--jsonl", "--from", "--column", "--pooling", "--layer", "--device", "--out",
+    },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
         "--plot", "--out", "--memory",

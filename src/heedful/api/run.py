@@ -113,7 +113,8 @@ class Run(LoadedRun):
                 ``terminology`` (`heedful.tasks.generation.output_constraints`). For a language model,
                 ``max_new_tokens``, ``stop`` (a list of texts), ``prefix``, a text before every prompt, and
                 ``regex`` or ``json_schema`` (a mapping, or the path of a file), which completions match; for
-                a masked one ``gap``, the text for a mask.
+                a masked one ``gap``, the text for a mask. For a tagger ``words="raw"``, to split texts into
+                words and punctuation marks, not at blanks (`heedful.tasks.inputs.words.split_text`).
 
         The answer of a classifier is a label, with its log-probability as the score; that of a tagger also
         has ``words`` and ``tags`` (its input may be a list of words), that of a regression a ``value``, and

@@ -13,6 +13,7 @@
 | ``calibration.json`` | of a classifier: the temperature by which its head is divided |
 | ``residuals.json`` | of a regression: errors on validation rows, for intervals |
 | ``thresholds.json`` | of a multi-label classifier: thresholds tuned with these weights |
+| ``transitions.json`` | of a tagger whose training tags are well-formed: their scheme |
 | ``metrics.jsonl`` | the events of the training, one JSON object per line |
 | ``data.json`` | the data report: what was read, kept and dropped, with hashes |
 | ``environment.json`` | versions, machine, command |
@@ -96,8 +97,9 @@ class Card(FileList):
 
 
 CALIBRATION, RESIDUALS, THRESHOLDS = "calibration.json", "residuals.json", "thresholds.json"
-TUNED = (CALIBRATION, RESIDUALS, THRESHOLDS)
-"""Files with what was chosen on the validation data once training was over."""
+TRANSITIONS = "transitions.json"
+TUNED = (CALIBRATION, RESIDUALS, THRESHOLDS, TRANSITIONS)
+"""Files with what was chosen once training was over."""
 
 
 class RunFolder:
@@ -115,6 +117,7 @@ class RunFolder:
         self.calibration = self.path / CALIBRATION
         self.residuals = self.path / RESIDUALS
         self.thresholds = self.path / THRESHOLDS
+        self.transitions = self.path / TRANSITIONS
         self.metrics = self.path / "metrics.jsonl"
         self.data_report = self.path / "data.json"
         self.environment = self.path / "environment.json"

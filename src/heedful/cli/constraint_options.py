@@ -44,12 +44,12 @@ class ConstraintOptions:
         ),
     ] = None
 
-    def constraints(self, run: "Run", *, structured: bool) -> "RecordConstraints":
+    def constraints(self, run: "Run", *, are_objects: bool) -> "RecordConstraints":
         """Return the constraints of this run's outputs.
 
         Args:
             run: the run.
-            structured: whether inputs are JSON lines, whose fields may add constraints.
+            are_objects: whether inputs are JSON lines, whose fields may add constraints.
 
         Raises:
             RequestError: the run does not support them.
@@ -67,7 +67,7 @@ class ConstraintOptions:
         for name in (*given, *(["terminology"] if self.terminology else [])):
             check_supported(run.task, name, f"--{name.replace('_', '-')}")
         terminology = None if self.terminology is None else Terminology.read(self.terminology)
-        reads_fields = structured and run.task.info.writes
+        reads_fields = are_objects and run.task.info.writes
         return RecordConstraints(OutputConstraints.of(given), terminology, reads_fields)
 
 

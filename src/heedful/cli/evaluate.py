@@ -13,7 +13,7 @@ from heedful.cli import options
 from heedful.cli.calibration_tables import calibration_tables, threshold_line
 from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Json
-from heedful.cli.output import check_not_input, json_result, log, result, terminal_width
+from heedful.cli.output import check_not_input, json_result, log, notify, result, terminal_width
 from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
 
@@ -272,7 +272,7 @@ class Extent:
             raise RequestError("--output - is not supported with --json; give a file, or remove --json")
         if as_json:
             return lambda line: None
-        return log if self.to_standard_output else result
+        return notify if self.to_standard_output else result
 
 
 def evaluate(

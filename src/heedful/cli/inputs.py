@@ -3,15 +3,15 @@
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from heedful.cli.input_streams import Source, in_blocks
-from heedful.cli.output import log, one_line
+from heedful.cli.output import log, one_line, unescaped
 from heedful.errors import DataError, RequestError
 from heedful.files import has_suffix
 from heedful.tables import Dialect
@@ -47,6 +47,14 @@ class Inputs:
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Read and write JSON lines; default for .jsonl files.")
     ] = False
+    form: Annotated[
+        Literal["lines", "escaped", "jsonl"] | None,
+        typer.Option(
+            "--from",
+            help="Format of FILE: lines; escaped, lines with \\n for a line break, as outputs are written; "
+            "jsonl. [default: by its name and content]",
+        ),
+    ] = None
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,9 +109,12 @@ class Inputs:
         return source.as_one_line() if whole else source
 
     @property
-    def structured(self) -> bool:
-        """Whether answers are JSON lines."""
-        return self.jsonl or has_suffix(self.only_file or "", *JSON_LINES)
+    def are_objects(self) -> bool:
+        """Whether the inputs are JSON lines."""
+        if self.jsonl and self.form is not None:
+            raise RequestError("--jsonl is not supported with --from; use --from and --to")
+        named = self.form is None and has_suffix(self.only_file or "", *JSON_LINES)
+        return self.jsonl or self.form == "jsonl" or named
 
     def read(
         self, source: Source | None, run: "Run", *, whole: bool = False, columns: "Columns | None" = None
@@ -126,8 +137,9 @@ class Inputs:
         if source is None:
             return ReadInputs(self._images(run, columns))
         names = self._names(columns)
-        form = "lines" if whole else input_form(run, columns, source.file, names)
-        if form == "lines" and self.structured and not whole:
+        is_plain = whole or self.form in ("lines", "escaped")
+        form = "lines" if is_plain else input_form(run, columns, source.file, names)
+        if form == "lines" and self.are_objects and not whole:
             form = "jsonl"
             if source.file.can_be_read_again:
                 check_objects(source, columns.inputs)
@@ -138,8 +150,9 @@ class Inputs:
             )
         if form in FORMS and not has_suffix(self.files[0], *NAMED_FORMS) and source.file.can_be_read_again:
             log(f"heedful: {self.files[0]}: read as {FORMS[form]}")
+        records = read_inputs(run, columns, source.file, form, names)
         return ReadInputs(
-            read_inputs(run, columns, source.file, form, names),
+            map(_unescaped, records) if self.form == "escaped" else records,
             source,
             partial(input_dialect, run, columns, source.file, form, names),
         )
@@ -160,6 +173,35 @@ class Inputs:
             raise RequestError(f"{problem}; several files and folders are for images, not for this task")
         rows = ({columns.inputs[0]: path} for path in image_paths(self.files))
         return (Record(Location(""), row, row) for row in rows)
+
+
+def _unescaped(record: "Record") -> "Record":
+    """Return the record of a line with its escapes replaced (`heedful.cli.output.unescaped`)."""
+    row = {column: unescaped(cell) for column, cell in record.row.items()}
+    return replace(record, row=row, fields={**row})
+
+
+@dataclass(frozen=True)
+class Output:
+    """The option for the format of the output, which is otherwise that of the inputs."""
+
+    to: Annotated[
+        Literal["lines", "jsonl"] | None,
+        typer.Option(
+            "--to",
+            help="Format of the output: lines or jsonl. [default: jsonl if the inputs are, else lines]",
+        ),
+    ] = None
+
+    def is_jsonl(self, inputs: Inputs) -> bool:
+        """Return whether answers are JSON lines.
+
+        Raises:
+            RequestError: ``--jsonl`` is given too.
+        """
+        if self.to is not None and inputs.jsonl:
+            raise RequestError("--jsonl is not supported with --to; use --from and --to")
+        return inputs.are_objects if self.to is None else self.to == "jsonl"
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 import errno
 import gc
 import os
+import platform
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version
 from io import StringIO
 from itertools import pairwise
 from types import FrameType
@@ -25,7 +28,15 @@ from heedful.cli.evaluate import evaluate
 from heedful.cli.explain import EPILOG, explain
 from heedful.cli.lab import lab
 from heedful.cli.options import expand_option_groups
-from heedful.cli.output import STANDARD_ERROR, OutputClosedError, log, open_streams
+from heedful.cli.output import (
+    STANDARD_ERROR,
+    OutputClosedError,
+    is_verbose,
+    log,
+    notify,
+    open_streams,
+    set_detail,
+)
 from heedful.cli.pack import clean, pack
 from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
@@ -80,10 +91,26 @@ def _options(
         help="Installed package (my_package) or file (./my_parts.py) whose classes recipes may name; may be "
         "repeated, also after the command.",
     ),
-    version: bool = typer.Option(
+    quiet: bool = typer.Option(
+        False, "--quiet", help="Print only results, warnings and errors; also after the command."
+    ),
+    verbose: bool = typer.Option(
+        False,
+        "--verbose",
+        help="Also print versions, times and where an error was raised; also after the command.",
+    ),
+    show_version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
+    if quiet and verbose:
+        raise RequestError("--quiet and --verbose: expected one of them")
+    set_detail("quiet" if quiet else "verbose" if verbose else "usual")
+    if verbose:
+        log(
+            f"heedful {__version__}: {platform.python_implementation()} {platform.python_version()}, "
+            f"torch {version('torch')}, {platform.platform()}, {os.cpu_count()} cores"
+        )
     allow_plugins(plugin or ())
 
 
@@ -165,7 +192,7 @@ def _run(arguments: list[str]) -> None:
     command = typer.main.get_command(app)
     if "_HEEDFUL_COMPLETE" in os.environ:  # a shell asks for completions (--install-completion)
         command.main(arguments, prog_name="heedful")
-    with command.make_context("heedful", _plugins_first(arguments)) as context:
+    with command.make_context("heedful", _common_options_first(arguments)) as context:
         try:
             command.invoke(context)
         except _NoSuchOption as error:
@@ -173,18 +200,21 @@ def _run(arguments: list[str]) -> None:
             raise
 
 
-def _plugins_first(arguments: list[str]) -> list[str]:
-    """Move ``--plugin PACKAGE``, an option of all commands, before the command."""
+_FLAGS = {"--quiet", "--verbose"}
+
+
+def _common_options_first(arguments: list[str]) -> list[str]:
+    """Move the options of all commands (``--plugin PACKAGE``, ``--quiet``, ``--verbose``) to the front."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    plugin_options: list[str] = []
-    other_arguments: list[str] = []
+    common: list[str] = []
+    others: list[str] = []
     remaining = iter(arguments[:end])
     for argument in remaining:
         if argument == "--plugin":
-            plugin_options += [argument, *([value] if (value := next(remaining, None)) is not None else [])]
+            common += [argument, *([value] if (value := next(remaining, None)) is not None else [])]
         else:
-            (plugin_options if argument.startswith("--plugin=") else other_arguments).append(argument)
-    return [*plugin_options, *other_arguments, *arguments[end:]]
+            (common if argument in _FLAGS or argument.startswith("--plugin=") else others).append(argument)
+    return [*common, *others, *arguments[end:]]
 
 
 def _status_of(work: Callable[[], None]) -> int:
@@ -196,13 +226,15 @@ def _status_of(work: Callable[[], None]) -> int:
     except OutputClosedError:
         return 0  # closing the pipe early is legitimate, as in `heedful ... | head`
     except HeedfulError as error:
+        if is_verbose():
+            notify("".join(traceback.format_exception(error)).removesuffix("\n"))
         return _failed(str(error), error.exit_status)
     except (typer.Abort, KeyboardInterrupt):
         return _failed("interrupted", 130)
     except _ClickException as error:
         message = StringIO()
         error.show(message)
-        log(message.getvalue().removesuffix("\n"))
+        notify(message.getvalue().removesuffix("\n"))
         return error.exit_code
     except OSError as error:
         if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
@@ -224,9 +256,9 @@ def _os_error_message(error: OSError) -> str:
 def _warn(message: Warning | str, category: type[Warning], *location: object) -> None:
     """Log a warning without its code location; ignore deprecations, which users cannot act on."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
-        log(f"heedful: warning: {message}")
+        notify(f"heedful: warning: {message}")
 
 
 def _failed(message: str, status: int) -> int:
-    log(f"heedful: {message}")
+    notify(f"heedful: {message}")
     return status

@@ -14,14 +14,37 @@ from collections.abc import Iterable, Sequence
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any, TextIO
+from time import monotonic
+from typing import Any, Literal, TextIO
 
 from heedful import files
 from heedful.errors import RequestError, WorkError, escaped, shortened
 
+Detail = Literal["quiet", "usual", "verbose"]
+
+_detail: Detail = "usual"
+_start = monotonic()
+
+
+def set_detail(detail: Detail) -> None:
+    """Choose which messages `log` writes: none, all, or all with the seconds since the start."""
+    global _detail
+    _detail = detail
+
+
+def is_verbose() -> bool:
+    """Whether messages are verbose (``--verbose``)."""
+    return _detail == "verbose"
+
 
 def log(line: str) -> None:
-    """Write a message to standard error: shortened, and with terminal control characters escaped."""
+    """Write a message to standard error, unless ``--quiet``."""
+    if _detail != "quiet":
+        notify(f"[{monotonic() - _start:7.2f} s] {line}" if _detail == "verbose" else line)
+
+
+def notify(line: str) -> None:
+    """Write an error or warning to standard error: shortened, and with control characters escaped."""
     print(escaped(shortened(line)), file=sys.stderr, flush=True)
 
 
@@ -103,6 +126,15 @@ def one_line(text: str) -> str:
 
 
 _AMBIGUOUS = re.compile(r"[\n\r]|\\[nr\\]")
+
+
+def unescaped(line: str) -> str:
+    """Return the text of a line that `one_line` wrote."""
+    return _ESCAPE.sub(lambda escape: _CHARACTERS[escape[1]], line)
+
+
+_ESCAPE = re.compile(r"\\([nr\\])")
+_CHARACTERS = {"n": "\n", "r": "\r", "\\": "\\"}
 
 
 STANDARD_ERROR = 2

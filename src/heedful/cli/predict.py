@@ -13,7 +13,7 @@ from heedful.cli import options
 from heedful.cli.answers import NoteLog, located, table_fields
 from heedful.cli.constraint_options import ConstraintOptions, RecordConstraints
 from heedful.cli.input_streams import text_of
-from heedful.cli.inputs import Inputs
+from heedful.cli.inputs import Inputs, Output
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
 from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
 from heedful.cli.output import check_not_input, check_out, json_result, log, one_line, result, write_result
@@ -100,6 +100,13 @@ class DecodingOptions(DecodingChanges):
         ),
     ] = None
 
+    words: Annotated[
+        Literal["blanks", "raw"] | None,
+        typer.Option(
+            help="Split inputs into words at blanks, or as raw text into words and punctuation marks at the "
+            "word boundaries of Unicode (taggers). [default: blanks]",
+        ),
+    ] = None
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -125,7 +132,7 @@ class DecodingOptions(DecodingChanges):
         """
         from heedful.tasks.registry import TASKS
 
-        for name in ("max_new_tokens", "stop", "prefix", "regex", "json_schema", "gap"):
+        for name in ("max_new_tokens", "stop", "prefix", "regex", "json_schema", "gap", "words"):
             if getattr(self, name) and name not in run.task.info.options:
                 task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
                 supporting_tasks = " and ".join(
@@ -154,6 +161,7 @@ class DecodingOptions(DecodingChanges):
             regex=None if self.regex is None else from_command_line(self.regex),
             json_schema=self.json_schema,
             gap=None if self.gap is None else from_command_line(self.gap),
+            words=self.words,
         )
         if self.alignment:
             predictor = self._aligning(run, predictor)
@@ -201,10 +209,12 @@ Out = Annotated[
 ]
 
 
-def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Path | None) -> None:
+def _check_formats(
+    inputs: Inputs, task: DecodingOptions, plain: Plain, out: Path | None, *, is_jsonl: bool
+) -> None:
     """Raise `RequestError` for options that the formats of inputs and outputs do not support."""
-    if (task.attention or task.n_best) and (out or not inputs.structured):
-        raise RequestError("--n-best and --attention require --jsonl, without --out")
+    if (task.attention or task.n_best) and (out or not is_jsonl):
+        raise RequestError("--n-best and --attention require --jsonl (or --to jsonl), without --out")
     if task.alignment_head is not None and not task.alignment:
         raise RequestError("--alignment-head requires --alignment")
     if task.alignment_step != "output" and task.alignment_head is None:
@@ -213,7 +223,7 @@ def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Pat
         raise RequestError("--stream is not supported with --threshold and --otherwise; remove one of them")
     if plain.stream and task.alignment:
         raise RequestError("--stream is not supported with --alignment; remove one of them")
-    if (plain.stream or plain.whole) and inputs.structured:
+    if (plain.stream and is_jsonl) or (plain.whole and inputs.are_objects):
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
     if plain.whole and has_suffix(inputs.only_file or "", ".parquet"):
         raise RequestError("--whole: not supported for .parquet, which has rows; remove it")
@@ -224,6 +234,7 @@ def _check_formats(inputs: Inputs, task: DecodingOptions, plain: Plain, out: Pat
 def predict(
     run: options.Run,
     inputs: Inputs,
+    output: Output,
     task: DecodingOptions,
     plain: Plain,
     wanted: ConstraintOptions,
@@ -235,7 +246,8 @@ def predict(
 
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
-    _check_formats(inputs, task, plain, out)
+    is_jsonl = output.is_jsonl(inputs)
+    _check_formats(inputs, task, plain, out, is_jsonl=is_jsonl)
     if out is not None:
         check_not_input(out, inputs.files)
     with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
@@ -245,7 +257,7 @@ def predict(
 
         loaded_run = load(run, device=device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
-        constraints = wanted.constraints(loaded_run, structured=inputs.structured)
+        constraints = wanted.constraints(loaded_run, are_objects=inputs.are_objects)
         predictor = task.predictor(loaded_run, precision)
         given = inputs.read(source, loaded_run, whole=plain.whole)
         if table is not None:
@@ -264,7 +276,7 @@ def predict(
                 masks.add(record.row.get(first_key, ""), prediction)
             if table is not None:
                 table.add(table_fields(record, table, loaded_run.task.columns), prediction)
-            elif inputs.structured:
+            elif is_jsonl:
                 json_result(prediction.to_dict(record.fields))
             else:
                 result("" if plain.stream else _line(prediction, task.alignment))

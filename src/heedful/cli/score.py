@@ -6,7 +6,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.answers import NoteLog, answered
-from heedful.cli.inputs import Inputs
+from heedful.cli.inputs import Inputs, Output
 from heedful.cli.options import Device
 from heedful.cli.output import json_result, result
 from heedful.errors import RequestError, WorkError
@@ -15,7 +15,9 @@ from heedful.tasks.prediction import Prediction
 Whole = Annotated[bool, typer.Option("--whole", help="Read FILE as a single text, including line breaks.")]
 
 
-def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device = "auto") -> None:
+def score(
+    run: options.Run, inputs: Inputs, output: Output, whole: Whole = False, device: Device = "auto"
+) -> None:
     """Print the log-probability (natural logarithm) of given texts: one number per input, in order.
 
     An input is a text; for translators and captioners a source (or path) and a text, separated by a tab. JSON
@@ -24,8 +26,9 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
     """
     from heedful.data.user_files import is_user_table
 
-    if whole and (inputs.structured or is_user_table(inputs.files[0])):
+    if whole and (inputs.are_objects or is_user_table(inputs.files[0])):
         raise RequestError("--whole requires a plain text file; remove it")
+    is_jsonl = output.is_jsonl(inputs)
     source = inputs.source(run, "score", whole=whole)
     if source is None:
         raise RequestError("expected one FILE of texts to score")
@@ -38,7 +41,7 @@ def score(run: options.Run, inputs: Inputs, whole: Whole = False, device: Device
     notes = NoteLog()
     answers = answered(blocks, columns, loaded_run.score, lambda error: Prediction("", error=error))
     for record, prediction in answers:
-        if inputs.structured:
+        if is_jsonl:
             json_result(prediction.to_dict(record.fields))
         else:
             result("" if prediction.error else f"{prediction.score:.4f}")

@@ -198,6 +198,9 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 checked[name] = texts(name, value)
             case "prefix" | "gap" | "regex":
                 check_text(name, value)
+            case "words":
+                if value not in (None, "blanks", "raw"):
+                    raise RequestError(f"words: expected 'blanks' or 'raw', got {value!r}")
             case "json_schema":
                 checked[name] = schema_of(value)
     return checked

@@ -1,16 +1,18 @@
 """The inputs of a verb from a file, read as the training data of the run are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from heedful.data.lines import File, LocatedRow, Record
 from heedful.data.spreadsheets import is_workbook
 from heedful.data.user_files import Form, form_of, input_records
 from heedful.data.user_tables import Wanted, dialect_of
-from heedful.errors import DataError
+from heedful.errors import DataError, nearest
 from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import check_sizes, check_written_lists, join_lists
 from heedful.tables import Dialect
+from heedful.tasks.generation.output_constraints import CONSTRAINT_KEYS
 from heedful.tasks.task_info import Columns
 
 FORMS: dict[Form, str] = {"table": "a table", "jsonl": "JSON lines", "conll": "CoNLL", "squad": "SQuAD"}
@@ -50,8 +52,38 @@ def read_inputs(
     Raises:
         DataError: the first record is in the wrong format, or the file cannot be read further.
     """
+    misspelt = _misspelt_keys(run, columns, form)
     for record in input_records(file, wanted_columns(run, columns, names), form):
+        if record.error is None and (problem := misspelt(record)):
+            record = replace(record, error=DataError(problem))
         yield record if record.error is not None else _joined(record, columns, has_cells=form in FORMS)
+
+
+_CLOSE = 0.85
+"""The least similarity of a key with one that it misspells: one letter in six differs."""
+
+
+def _misspelt_keys(run: LoadedRun, columns: Columns, form: Form) -> Callable[[Record], str]:
+    """Return a function that describes the first key of a record that misspells a missing optional one.
+
+    Other keys are the user's own.
+    """
+    constraints = CONSTRAINT_KEYS if form == "jsonl" and run.task.info.writes else ()
+    optional = (*columns.optional_inputs, *constraints) if form in ("jsonl", "table") else ()
+    known_misspellings: dict[str, str] = {}
+
+    def misspelt(record: Record) -> str:
+        for key in record.fields if optional else ():
+            if key not in known_misspellings:
+                is_own = key in optional or key in record.row
+                close = [] if is_own else get_close_matches(key, optional, n=1, cutoff=_CLOSE)
+                known_misspellings[key] = close[0] if close else ""
+            meant = known_misspellings[key]
+            if meant and meant not in record.fields:
+                return f"{record.location}: unknown key {key!r}{nearest(key, [meant])}; rename it"
+        return ""
+
+    return misspelt
 
 
 def _joined(record: Record, columns: Columns, *, has_cells: bool) -> Record:

@@ -59,6 +59,7 @@ class TaskOptions(TypedDict, total=False):
     regex: str | None
     json_schema: JsonMapping | Path | str | None
     gap: str | None
+    words: str | None
 
 
 class RunOptions(TaskOptions, total=False):

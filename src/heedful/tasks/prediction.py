@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from heedful.errors import RequestError, WorkError, type_name
 from heedful.typing import JsonMapping, JsonObject
@@ -51,6 +51,8 @@ class PredictOptions:
         regex: regular expression that completions of a language model match; None: none.
         json_schema: JSON schema of completions of a language model; None: none.
         gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
+        words: how a tagger splits a text into words: at ``blanks``, or as ``raw`` text, at word boundaries
+            (`heedful.tasks.inputs.words.split_text`); None: at blanks.
         decoding: of tasks that generate text; None: as the recipe says.
         attention: whether to return the attention over the source too, of models that have a source.
         progress: called with the number of inputs just done.
@@ -63,6 +65,7 @@ class PredictOptions:
     regex: str | None = None
     json_schema: JsonMapping | None = None
     gap: str | None = None
+    words: Literal["blanks", "raw"] | None = None
     decoding: "DecodingConfig | None" = None
     attention: bool = False
     progress: Progress = lambda n: None

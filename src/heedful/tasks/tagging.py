@@ -3,21 +3,23 @@
 A language model predicts it at the word's last token, where it has read the whole word and nothing after it.
 
 words, tags -> ids of the words, a mark on each first one -> stretches -> `Batch.tagged` -> model -> loss
-words -> ids -> stretches -> hidden states of first tokens -> tags
+words -> ids -> stretches -> hidden states of first tokens -> probabilities of tags -> well-formed tags
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
+from heedful.artifacts.run_folder import TRANSITIONS, RunFolder
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
@@ -33,7 +35,7 @@ from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, RowReader
-from heedful.tasks.calibration import CalibrationConfig, Classes
+from heedful.tasks.calibration import CalibrationConfig, Classes, Tuned
 from heedful.tasks.class_weights import with_class_weights
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.entities import entities_of
@@ -60,6 +62,7 @@ from heedful.tasks.inputs.words import (
     WordLimit,
     WordTemplate,
     split,
+    split_text,
     stretches,
     words_and_tags,
 )
@@ -88,6 +91,12 @@ from heedful.tasks.prediction import (
     TaskInput,
     as_texts,
 )
+from heedful.tasks.tag_sequences import (
+    MOST_ILL_FORMED,
+    Transitions,
+    TransitionsRecord,
+    read_transitions,
+)
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
@@ -104,9 +113,16 @@ SPAN_METRICS = frozenset({"span-f1", "span-precision", "span-recall"})
 
 
 class TaggingConfig(CalibrationConfig):
-    """A tag for every word; the data have the columns ``words`` and ``tags``: lines with blanks, or lists."""
+    """A tag for every word; the data have the columns ``words`` and ``tags``: lines with blanks, or lists.
+
+    Args:
+        transitions: ``well-formed``: of tags that encode spans, the answer is the most probable sequence in
+            which they fit together, if those of the training data do; ``any``: the most probable tag of each
+            word by itself.
+    """
 
     kind: Literal["tagging"] = "tagging"
+    transitions: Literal["well-formed", "any"] = "well-formed"
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
@@ -271,7 +287,7 @@ class Tagging(TextTask):
         unit="words",
         evaluation_verb="tagging",
         memory_advice="lower model.max_length (language models: model.context)",
-        options=("threshold",),
+        options=("threshold", "words"),
     )
     target_column = TAGS
     validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
@@ -279,6 +295,7 @@ class Tagging(TextTask):
 
     recipe: TaggingRecipe
     processor: LabelProcessor
+    transitions: Transitions | None = None
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -415,6 +432,27 @@ class Tagging(TextTask):
         lengths = batch.inputs.layout.lengths
         return batch.tagged([[1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in lengths])
 
+    def tune(self, model: Model, data: PreparedData, log: Log) -> Tuned:
+        """Return the temperature, and the scheme in which predicted tags are well-formed, if there is one."""
+        tuned = super().tune(model, data, log)
+        if self.scheme is None or self.recipe.task.transitions == "any":
+            return tuned
+        transitions = Transitions.of(self.scheme, self.processor.labels)
+        n_bad, n_rows = transitions.n_ill_formed(data.train)
+        if n_bad > MOST_ILL_FORMED * n_rows:
+            log(
+                f"the most probable tag of each word: tags of {n_bad:,} of {n_rows:,} training rows are not "
+                f"well-formed in the scheme {self.scheme.name}"
+            )
+            return tuned
+        record = TransitionsRecord(scheme=self.scheme.name)
+        return replace(tuned, records={**tuned.records, TRANSITIONS: record.model_dump()})
+
+    def load_tuned(self, folder: RunFolder) -> None:
+        """Read the scheme of well-formed tags too."""
+        super().load_tuned(folder)
+        self.transitions = read_transitions(folder.transitions, self.processor.labels)
+
     @property
     def max_word_tokens(self) -> int:
         """The most tokens of words that the model reads at once."""
@@ -424,22 +462,30 @@ class Tagging(TextTask):
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
-        """Tag each input, a line of words with blanks between, or a list of words.
+        """Tag each input: a line of words with blanks between, a raw text, or a list of words.
 
         Inputs that are too long for the model are read in stretches of whole words, with a note.
         """
-        words = [_words_in(task_input) for task_input in inputs]
+        split_line = split_text if options.words == "raw" else split
+        words = [_words_in(task_input, split_line) for task_input in inputs]
         pieces = [piece for i, row_words in enumerate(words) for piece in self._stretches(i, row_words)]
-        tags = [[(0, 0.0)] * len(row_words) for row_words in words]
+        log_probs = [np.empty((len(row_words), 0), np.float32) for row_words in words]
+        tags: list[list[tuple[int, float]]] = [[] for _ in words]
         remaining = Counter(piece.input_index for piece in pieces)
         options.progress(len(words) - len(remaining))
         lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
         for group in group_by_length(lengths, BATCH_TOKENS):
             group_pieces = [pieces[i] for i in group]
-            for piece, scored_tags in zip(group_pieces, self._tags(model, group_pieces), strict=True):
-                tags[piece.input_index][piece.first : piece.first + len(scored_tags)] = scored_tags
-                remaining[piece.input_index] -= 1
-                options.progress(int(remaining[piece.input_index] == 0))
+            for piece, values in zip(group_pieces, self._log_probs(model, group_pieces), strict=True):
+                i = piece.input_index
+                if not log_probs[i].size:
+                    log_probs[i] = np.empty((len(words[i]), values.shape[1]), np.float32)
+                log_probs[i][piece.first : piece.first + len(values)] = values
+                remaining[i] -= 1
+                if is_done := remaining[i] == 0:
+                    tags[i] = self._best(log_probs[i])
+                    log_probs[i] = log_probs[i][:, :0].copy()
+                options.progress(int(is_done))
         pieces_of_input: list[list[_Stretch]] = [[] for _ in words]
         for piece in pieces:
             pieces_of_input[piece.input_index].append(piece)
@@ -452,15 +498,19 @@ class Tagging(TextTask):
             n_truncated = sum(map(len, all_ids[first:last])) - sum(map(len, ids[first:last]))
             yield _Stretch(input_index, first, ids[first:last], n_truncated)
 
-    def _tags(self, model: Model, pieces: Sequence[_Stretch]) -> Iterator[list[tuple[int, float]]]:
-        """Yield for each piece the number and the log-probability of the tag of each of its words."""
+    def _log_probs(self, model: Model, pieces: Sequence[_Stretch]) -> Iterator[NDArray[np.float32]]:
+        """Yield for each piece the log-probabilities of all tags of each of its words, ``[n, C]``."""
         batch = self.recipe.word_template([piece.flat for piece in pieces], [piece.marks for piece in pieces])
         batch = batch.to(next(model.parameters()).device)
         logits = model.heads[TAG](batch.picked(model(batch.inputs))).float()
-        log_probs, indices = logits.log_softmax(-1).max(-1)
-        tags = iter(zip(indices.tolist(), log_probs.tolist(), strict=True))
-        for piece in pieces:
-            yield [next(tags) for _ in piece.ids]
+        sizes = [len(piece.ids) for piece in pieces]
+        return iter(np.split(logits.log_softmax(-1).cpu().numpy(), np.cumsum(sizes[:-1])))
+
+    def _best(self, log_probs: NDArray[np.float32]) -> list[tuple[int, float]]:
+        """Return the number and the log-probability of the tag of each word, given those of all tags."""
+        indices = log_probs.argmax(axis=1) if self.transitions is None else self.transitions.best(log_probs)
+        chosen = np.take_along_axis(log_probs, indices[:, None], axis=1)[:, 0]
+        return list(zip(indices.tolist(), chosen.tolist(), strict=True))
 
     def _tagged(
         self,
@@ -560,6 +610,6 @@ class Tagging(TextTask):
         return UnknownLabels.among(located_tags, self.processor.labels, "tag")
 
 
-def _words_in(task_input: TaskInput) -> list[str]:
-    """Return the words of an input: a line with blanks between them, or a list."""
-    return split(task_input) if isinstance(task_input, str) else list(as_texts(task_input))
+def _words_in(task_input: TaskInput, split_line: Callable[[str], list[str]] = split) -> list[str]:
+    """Return the words of an input: a line, which is split, or a list."""
+    return split_line(task_input) if isinstance(task_input, str) else list(as_texts(task_input))

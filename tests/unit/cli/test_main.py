@@ -1,5 +1,6 @@
 """The entry point of the command: what holds for every verb."""
 
+import re
 import subprocess
 import sys
 
@@ -41,3 +42,36 @@ def test_a_setting_as_an_option_is_shown_as_it_is_written(arguments, written):
         _run(["train", "base.yaml", *arguments])
     message = f"no such option; settings are written without dashes: {written}"
     assert str(refused.value) == f"{arguments[0].split('=')[0]}: {message}"
+
+
+def run_main(*arguments):
+    command = [sys.executable, "-m", "heedful", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("place", [0, 1, 99])
+def test_quiet_leaves_results_and_errors(place):
+    usual, quiet = (
+        run_main(*["recipes", "--json"][:place], *flags, *["recipes", "--json"][place:])
+        for flags in ([], ["--quiet"])
+    )
+    assert quiet.stdout == usual.stdout
+    assert quiet.stderr == ""
+    wrong = run_main(*["recipes", "nosuch"][:place], "--quiet", *["recipes", "nosuch"][place:])
+    assert wrong.returncode == 2
+    assert wrong.stderr == "heedful: unknown recipe 'nosuch'; heedful recipes lists them\n"
+
+
+def test_verbose_shows_versions_and_where_an_error_was_raised():
+    wrong = run_main("recipes", "nosuch", "--verbose")
+    assert wrong.returncode == 2
+    first, *_, last = wrong.stderr.splitlines()
+    assert re.fullmatch(r"\[ +\d+\.\d\d s\] heedful \S+: CPython \S+, torch .*", first)
+    assert "cli/recipes.py" in wrong.stderr
+    assert last == "heedful: unknown recipe 'nosuch'; heedful recipes lists them"
+
+
+def test_one_of_quiet_and_verbose():
+    wrong = run_main("recipes", "--quiet", "--verbose")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "heedful: --quiet and --verbose: expected one of them\n"

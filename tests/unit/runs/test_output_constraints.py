@@ -278,3 +278,31 @@ def test_translations_have_no_grammar(run, folder):
         run.predict(["a"], regex="a")
     message = "--json-schema: not supported for task translation, only for language-modelling"
     assert message in str(predict(folder, "--json-schema", "x", stdin="a").exception)
+
+
+def misspellings(word):
+    """The word with a letter left out, doubled or changed."""
+    for i in range(len(word)):
+        yield from (word[:i] + word[i + 1 :], word[:i] + word[i] + word[i:], word[:i] + "#" + word[i + 1 :])
+
+
+@pytest.mark.parametrize("key", ["must_not", "target_prefix"])
+def test_a_misspelt_key_is_an_error_of_its_line(folder, key):
+    value = {"must_not": ["x"], "target_prefix": "y"}[key]
+    wrong = sorted({*misspellings(key)})
+    records = [{"source": "a", name: value} for name in [*wrong, key, "id", "text"]]
+    done = predict(folder, "--jsonl", stdin="".join(json.dumps(record) + "\n" for record in records))
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 1
+    for i, name in enumerate(wrong):
+        assert found[i]["error"] == (
+            f"standard input:{i + 1}: unknown key {name!r} (did you mean {key!r}?); rename it"
+        )
+    assert [record.get("error") for record in found[len(wrong) :]] == [None] * 3
+
+
+def test_a_key_beside_the_right_one_is_the_users_own(folder):
+    record = {"source": "a", "must": ["y"], "musts": 3}
+    done = predict(folder, "--jsonl", stdin=json.dumps(record) + "\n")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["input"] == record

@@ -1,6 +1,7 @@
 """Taggers as runs: trained, resumed, scored; what their recipes and data refuse."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -375,3 +376,98 @@ def test_comments_of_conll_files_are_noted_and_spans_are_scored_in_their_scheme(
     assert result["span F1"].signature == "scheme:bioes|average:micro|ill-formed:begins"
     assert result["span F1"].counts == {"spans": 2}
     assert [note for note in result.notes if note.endswith("as words: 2 (other.conll:1, other.conll:6)")]
+
+
+def well_formed_rows(n, seed):
+    """Names of one word or two; the second word alone is no name, so its tag hangs on the word before."""
+    draw = np.random.default_rng(seed)
+    for _ in range(n):
+        words, tags = [], []
+        for _ in range(draw.integers(1, 7)):
+            if draw.random() < 0.5:
+                words += ["Anna", "Weber"][: draw.integers(1, 3)]
+                tags += ["B-PER", "I-PER"][: len(words) - len(tags)]
+            else:
+                words.append(str(draw.choice(["sees", "the", "Weber"])))
+                tags.append("O")
+        yield " ".join(words), " ".join(tags)
+
+
+def is_well_formed(tags):
+    return all(tag[0] != "I" or before[-3:] == tag[-3:] != "" for before, tag in pairwise(["O", *tags]))
+
+
+def train_well_formed(folder, rows_of_name, **task):
+    for seed, (name, n) in enumerate({"train": 97, "valid": 53, "test": 31}.items()):
+        lines = ["\t".join(row) for row in rows_of_name(n, seed)]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    lines = []
+    made = recipe(task={"kind": "tagging", **task}).model_copy(update={"root": str(folder)})
+    train_run(made, folder / "run", log=lines.append)
+    return load(folder / "run"), lines
+
+
+def test_predicted_tags_are_well_formed_if_those_of_the_training_are(tmp_path):
+    run, _ = train_well_formed(tmp_path, well_formed_rows)
+    assert json.loads((run.folder.path / "transitions.json").read_text()) == {"version": 1, "scheme": "bio"}
+    draw = np.random.default_rng(9)
+    inputs = [" ".join(draw.choice([*TAGS], n)) for n in (0, 1, 2, 5, 11, 61)]  # the last in several parts
+    found = run.predict(inputs)
+    run.task.transitions = None
+    free = run.predict(inputs)
+    assert all(is_well_formed(each.tags) for each in found)
+    assert not all(is_well_formed(each.tags) for each in free)
+    for held, each in zip(found, free, strict=True):
+        assert len(held.tags) == len(each.tags)
+        assert held.score <= each.score
+        assert held.score == pytest.approx(sum(held.log_probs))
+        if is_well_formed(each.tags):
+            assert held == each
+
+
+@pytest.mark.parametrize(
+    "task, made, note",
+    [
+        ({}, rows, "training rows are not well-formed in the scheme bio"),
+        ({"transitions": "any"}, well_formed_rows, ""),
+    ],
+)
+def test_otherwise_each_tag_is_the_most_probable(task, made, note, tmp_path):
+    run, lines = train_well_formed(tmp_path, made, **task)
+    assert not (run.folder.path / "transitions.json").exists()
+    assert run.task.transitions is None
+    assert note in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "Anna's dog, (3.5 m) sees\u00a0Berlin!",
+            ["Anna's", "dog", ",", "(", "3.5", "m", ")", "sees", "Berlin", "!"],
+        ),
+        ("Baden-W\u00fcrttemberg \u2026", ["Baden", "-", "W\u00fcrttemberg", "\u2026"]),
+        ("\u6771\u4eac", ["\u6771", "\u4eac"]),
+        (" \u3000", []),
+    ],
+)
+def test_raw_texts_are_split_at_word_boundaries(trained_on_names, text, words):
+    (found,) = trained_on_names.predict([text], words="raw")
+    assert found.words == words
+    assert len(found.tags) == len(words)
+    for entity in found.entities:
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+    assert found.tags == trained_on_names.predict([words])[0].tags
+
+
+@pytest.fixture(scope="module")
+def trained_on_names(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("names")
+    return train_well_formed(folder, well_formed_rows)[0]
+
+
+def test_words_are_split_in_two_ways(trained_on_names):
+    with pytest.raises(RequestError, match="words: expected 'blanks' or 'raw', got 'moses'"):
+        trained_on_names.predict(["a"], words="moses")
+    (found,) = trained_on_names.predict(["a, b"], words="blanks")
+    assert found.words == ["a,", "b"]

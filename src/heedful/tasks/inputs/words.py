@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import regex
 
 from heedful.data.batch import Batch
 from heedful.data.report import EncodedRow
@@ -16,6 +17,8 @@ from heedful.tasks.inputs.texts import CLASS_TEMPLATE, DOCUMENT_TEMPLATE, Templa
 
 WORDS, TAGS = "words", "tags"
 
+_BOUNDARY = regex.compile(r"(?w)\b", regex.VERSION1)
+
 # Other spaces, such as no-break spaces, may be part of a word.
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 
@@ -23,6 +26,14 @@ _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 def split(line: str) -> list[str]:
     """Split a line into words, or tags, at blanks."""
     return _WORD.findall(line)
+
+
+def split_text(text: str) -> list[str]:
+    """Split a text into words and punctuation marks, at the default word boundaries of Unicode (UAX #29).
+
+    ``Müller's`` and ``3.14`` are one word, ``Baden-Württemberg`` is three; each character of Chinese is one.
+    """
+    return [word for word in _BOUNDARY.split(text) if not word.isspace() and word]
 
 
 def as_line(words: Sequence[str]) -> str:

@@ -56,6 +56,15 @@ class Scheme:
         prefix, separator, type_name = tag.partition("-")
         return prefix in self.prefixes and bool(type_name) == bool(separator)
 
+    def may_follow(self, tag: str | None, previous: str | None) -> bool:
+        """Return whether a tag may follow another in well-formed tags; None is the beginning or the end."""
+        before, _, open_type = (previous if previous and self.encodes(previous) else "").partition("-")
+        prefix, _, type_name = (tag if tag and self.encodes(tag) else "").partition("-")
+        is_open = bool(before) and before not in self.ends
+        if prefix and prefix not in self.starts:
+            return is_open and type_name == open_type
+        return not (is_open and self.ends)  # without prefixes that end a span, any other tag ends it
+
     def spans(self, tags: Sequence[str]) -> list[Span]:
         """Return the spans of the tags of a sentence, in order; other tags are outside of spans."""
         spans: list[Span] = []
