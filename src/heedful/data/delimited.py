@@ -101,7 +101,7 @@ class TsvSource(Source):
         read = {column: numbers[column] for column in columns}
         positions = {column: positions_of(column, header) for column in optional}
         read |= {column: found[0] for column, found in positions.items() if found}
-        for location, record in records:
+        for location, record in _without_blank_end(records, header):
             if _is_blank(record, header, read.values()):
                 continue
             if problem := self.problem(location, record, header, read):
@@ -222,13 +222,26 @@ class TsvSource(Source):
         return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
 
 
-def _is_blank(record: Sequence[str], header: Sequence[str], numbers: Collection[int]) -> bool:
-    """Whether a line is blank, or has only separators below a header of several names.
+Located = tuple[Location, list[str]]
 
-    In a table of one field, an empty line is an empty text.
+
+def _without_blank_end(records: Iterator[Located], header: Sequence[str]) -> Iterator[Located]:
+    """Yield the records up to the last that has more than separators, below a header of several names.
+
+    Spreadsheets write such records below a table; within it, they are rows of empty texts.
     """
-    if len(header) > 1 and not any(map(str.strip, record)):
-        return True
+    blank: list[Located] = []
+    for located in records:
+        if len(header) > 1 and not any(map(str.strip, located[1])):
+            blank.append(located)
+        else:
+            yield from blank
+            blank = []
+            yield located
+
+
+def _is_blank(record: Sequence[str], header: Sequence[str], numbers: Collection[int]) -> bool:
+    """Whether a line is blank; in a table of one field, an empty line is an empty text."""
     has_one_field = len(header) == 1 or (not header and {*numbers} <= {0, -1})
     return not record or (len(record) == 1 and not record[0] and not has_one_field)
 

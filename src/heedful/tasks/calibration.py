@@ -36,8 +36,14 @@ from heedful.typing import JsonMapping
 FEWEST = 50
 """Validation items (rows, words, ends of answers) that a temperature needs."""
 
-LEAST, GREATEST = 0.1, 10.0
-"""Temperatures beyond are not used: nearly all items are right, or none is."""
+FEWEST_WRONG = 5
+"""Validation items with another most probable class that a temperature below 1 needs.
+
+If all items are right, the loss falls without end as T falls, whatever the model.
+"""
+
+LEAST, GREATEST = 0.01, 100.0
+"""Temperatures beyond are not used: no class is more probable than others, or right more often."""
 
 MOST_ROWS = 20_000
 """Maximum number of validation rows that are used; of more, evenly spaced ones."""
@@ -190,8 +196,11 @@ def fit_temperature(items: Sequence[Classes]) -> Calibration | str:
     if n < FEWEST:
         return f"{n} validation items are too few; {FEWEST} are needed"
     low, high = 1 / GREATEST, 1 / LEAST
+    n_wrong = sum(int((logits.argmax(-1) != targets).sum()) for logits, targets in items)
+    if n_wrong < FEWEST_WRONG and _slope(items, 1.0) < 0:
+        return f"{n - n_wrong:,} of {n:,} validation items are right, too many to choose a temperature"
     if _slope(items, high) < 0:
-        return "the validation items are nearly all right, so no temperature can be chosen"
+        return "the probabilities of the classes are nearly equal; train for longer"
     if _slope(items, low) > 0:
         return "the most probable class is right no more often than others"
     for _ in range(ITERATIONS):

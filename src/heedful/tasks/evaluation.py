@@ -193,14 +193,21 @@ class PredictedRows(Generic[PredictionT]):
 
     @property
     def notes(self) -> list[str]:
-        """How many rows were left out, how many inputs and outputs were cut, and the first of them."""
-        truncated, unfinished = Tally(), Tally()
+        """How many rows were left out, are empty, or have a cut input or output; the first of each."""
+        empty, truncated, unfinished = Tally(), Tally(), Tally()
         for row, prediction in self:
+            if prediction.is_empty:
+                empty.add(row.location)
             if prediction.cut:
                 truncated.add(row.location)
             if prediction.finished is False:
                 unfinished.add(row.location)
         notes = [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
+        if empty.count:
+            notes.append(
+                f"{empty.count:,} of {len(self.rows):,} inputs are empty and are scored too, the first in "
+                f"{empty.examples[0]}"
+            )
         if truncated.count:
             notes.append(truncated.line("truncated", "longer than the model reads"))
         if unfinished.count:

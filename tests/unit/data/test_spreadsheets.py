@@ -236,3 +236,14 @@ def test_what_is_not_a_workbook(tmp_path):
         assert not is_workbook(File(tmp_path / "a", "a"))
     assert not is_workbook(File(tmp_path, "a"))
     assert not is_workbook(File(tmp_path / "missing", "a"))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_rows_of_separators_are_empty_texts_but_at_the_end(tmp_path, separator):
+    rows = [["text", "id"], ["a", "1"], ["", ""], [" ", ""], ["b", ""], ["", ""], ["", " "]]
+    content = "".join(separator.join(row) + "\n" for row in rows)
+    (tmp_path / "x.csv").write_text(content)
+    source = TsvSource(paths="x.csv", columns={"text": "text"}, header=True, separator=separator, quotes=True)
+    assert [row["text"] for row, _ in source.open(tmp_path)] == ["a", "", " ", "b"]
+    found = [(record.fields, record.location.line) for record in source.records(tmp_path, ["text"])]
+    assert found == [({"text": x, "id": y}, line) for line, (x, y) in enumerate(rows[1:5], 2)]

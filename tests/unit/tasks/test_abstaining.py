@@ -58,6 +58,29 @@ def test_an_empty_input_has_no_answer_and_says_why(run, schema):
         assert record == {"version": 2, "output": otherwise, "notes": ["the input is empty"]}
 
 
+# A row, and what is empty in another.
+SCORED = {
+    "translation": ({"source": "a", "target": "a"}, {"source": ""}),
+    "classification": ({"text": "a"}, {"text": ""}),
+    "multilabel-classification": ({"text": "a"}, {"text": ""}),
+    "regression": ({"text": "a", "label": 1}, {"text": ""}),
+    "tagging": ({"words": ["a"], "tags": ["A"]}, {"words": [], "tags": []}),
+}
+
+
+def test_an_evaluation_counts_empty_inputs(run):
+    kind = run.recipe.task.kind
+    if kind not in SCORED:
+        return
+    row, empty = SCORED[kind]
+    if kind.endswith("classification"):
+        row = {**row, "label": run.task.processor.labels[0]}
+    notes = run.evaluate(data=[row, {**row, **empty}, row]).notes
+    assert [note for note in notes if "empty" in note] == [
+        "1 of 3 inputs are empty and are scored too, the first in data['data']:2"
+    ]
+
+
 def test_answers_below_a_threshold_are_held_back_and_no_others(run, schema):
     if run.recipe.task.kind not in THRESHOLDS:
         with pytest.raises(RequestError, match="have no probability to compare with it"):

@@ -23,11 +23,12 @@ FIXED = Calibration(temperature=2.5, items=97, loss=0.1, unscaled_loss=0.2)
 def sampled(n, temperature, seed=0, classes=7):
     """Logits, and classes drawn from their softmax at a temperature."""
     generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(n, classes, generator=generator)
+    logits = min(3, 3 * temperature) * torch.randn(n, classes, generator=generator)
+    logits = logits * max(1, temperature / 6)
     return logits, torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
 
 
-@pytest.mark.parametrize("temperature", [0.3, 1.7, 6.0])
+@pytest.mark.parametrize("temperature", [0.03, 0.3, 1.7, 6.0, 30.0])
 def test_the_temperature_is_the_one_with_the_lowest_loss(temperature):
     logits, targets = sampled(4001, temperature)
 
@@ -36,7 +37,7 @@ def test_the_temperature_is_the_one_with_the_lowest_loss(temperature):
         return float(torch.nn.functional.cross_entropy(scaled, targets))
 
     found = fit_temperature([(logits[:1000], targets[:1000]), (logits[1000:], targets[1000:])])
-    best = minimize_scalar(loss, bounds=(-2.3, 2.3), method="bounded", options={"xatol": 1e-10})
+    best = minimize_scalar(loss, bounds=(-4.6, 4.6), method="bounded", options={"xatol": 1e-10})
     assert found.temperature == pytest.approx(np.exp(best.x), rel=1e-4)
     assert found.temperature == pytest.approx(temperature, rel=0.15)
     assert (found.loss, found.unscaled_loss) == pytest.approx((best.fun, loss(0.0)), rel=1e-9)
@@ -52,8 +53,22 @@ def test_padding_has_no_effect():
 def test_what_cannot_be_fitted_is_said():
     logits, targets = sampled(400, 1.0)
     assert "too few; 50 are needed" in fit_temperature([(logits[:49], targets[:49])])
-    assert "nearly all right" in fit_temperature([(10 * logits, (10 * logits).argmax(1))])
     assert "no more often" in fit_temperature([(logits, logits.argmin(1))])
+    assert "nearly equal; train for longer" in fit_temperature([(1e-6 * logits, targets)])
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 30.0])
+@pytest.mark.parametrize("n_wrong", range(7))
+def test_a_temperature_below_1_needs_wrong_items(scale, n_wrong):
+    logits = scale * torch.randn(400, 7, generator=torch.Generator().manual_seed(1))
+    targets = logits.argmax(1)
+    targets[:n_wrong] = logits[:n_wrong].argmin(1)
+    found = fit_temperature([(logits[:99], targets[:99]), (logits[99:], targets[99:])])
+    if isinstance(found, str):
+        assert n_wrong < 5
+        assert found == f"{400 - n_wrong} of 400 validation items are right, too many to choose a temperature"
+    else:
+        assert n_wrong >= 5 or found.temperature > 1
 
 
 @pytest.fixture(scope="module", params=HEADS)
