@@ -1,5 +1,6 @@
 """``heedful explain`` by the real command: what is printed, what is written, and refusals."""
 
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -25,7 +26,8 @@ def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, requ
     (predicted,) = ok(heedful("predict", run, cwd=tmp_path, stdin=text + "\n")).out.splitlines()
     assert done.out.startswith(f"translation: {predicted}\n")
     own = word_alignment(summary_matrix(explain_input(load(run, device="cpu"), text)))
-    assert f"word alignment: {own}".rstrip() in done.out
+    (by,) = re.findall(r"^cross-attention: (.*)$", done.out, re.MULTILINE)
+    assert f"word alignment by {by}: {own}".rstrip() in done.out
     assert "cross-attention: " in done.out
     for word in text.split():
         assert word in done.out

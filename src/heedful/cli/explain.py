@@ -345,7 +345,7 @@ def _show_maps(explanation: "Explanation", tokens: bool) -> None:
         for line in link_lines(matrix.strongest()):
             result(line)
     if alignment is not None:
-        result(f"\nword alignment: {alignment}")
+        result("\n" + ": ".join(alignment))
     result("")
 
 

@@ -99,8 +99,8 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
     }
     if (best := explanation.best) is not None:
         fields["best"] = {"tap": best.tap, "head": best.head, "step": best.step}
-    if (links := alignment_of(explanation)) is not None:
-        fields["alignment"] = links
+    if (alignment := alignment_of(explanation)) is not None:
+        fields["alignment"] = alignment[1]
     return fields
 
 

@@ -174,14 +174,19 @@ def _word_places(axis: Axis) -> list[int]:
     return [len(axis.surface) if index == NO_WORD else index for index in indices]
 
 
-def alignment_of(explanation: "Explanation") -> str | None:
-    """Return `word_alignment` of `summary_matrix`, or None without a source text and a target text."""
+def alignment_of(explanation: "Explanation") -> tuple[str, str] | None:
+    """Return what a word alignment is by, and `word_alignment` of `summary_matrix`.
+
+    None without a source text and a target text. Example:
+    ``("word alignment by layer 3, head 1 (best known alignment)", "0-0 1-2")``
+    """
     axes = explanation.axes
     if not {SOURCE, TARGET} <= axes.keys() or axes[SOURCE].grid is not None:
         return None
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
         return None
-    return word_alignment(summary_matrix(explanation))
+    matrix = summary_matrix(explanation)
+    return f"word alignment by {matrix.title.partition(': ')[2]}", word_alignment(matrix)
 
 
 def patch_attention(matrix: AttentionMatrix, row: int | None = None) -> Numbers:

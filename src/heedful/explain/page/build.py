@@ -304,7 +304,8 @@ def _facts_html(explanation: "Explanation") -> str:
             ("Second text follows the first", f"probability {_format_probability(answer['follows'])}")
         )
     if links := alignment_of(explanation):
-        facts.append(("Word alignment", f'<span title="source-target, from 0">{_escape(links)}</span>'))
+        name, pairs = links
+        facts.append((name.capitalize(), f'<span title="source-target, from 0">{_escape(pairs)}</span>'))
     alternatives = answer.get("alternatives", ())[:ALTERNATIVES]
     if alternatives:
         items = "".join(
