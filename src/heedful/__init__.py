@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from heedful.api.packing import clean as clean
     from heedful.api.packing import pack as pack
     from heedful.api.run import Run as Run
+    from heedful.api.run import ensemble as ensemble
     from heedful.api.run import load as load
     from heedful.api.setup import Setup as Setup
     from heedful.api.setup import prepare as prepare
@@ -53,6 +54,7 @@ __all__ = [
     "clean",
     "compare",
     "describe",
+    "ensemble",
     "events",
     "export",
     "import_model",
@@ -72,7 +74,7 @@ _MODULES = {
     **dict.fromkeys(("export", "import_model"), "heedful.api.conversion"),
     "compare": "heedful.api.comparison",
     **dict.fromkeys(("clean", "pack"), "heedful.api.packing"),
-    **dict.fromkeys(("Run", "load"), "heedful.api.run"),
+    **dict.fromkeys(("Run", "ensemble", "load"), "heedful.api.run"),
     **dict.fromkeys(("recipe", "resume", "train"), "heedful.api.training"),
     **dict.fromkeys(_ERRORS, "heedful.errors"),
     **dict.fromkeys(("Setup", "prepare"), "heedful.api.setup"),

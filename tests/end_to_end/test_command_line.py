@@ -18,15 +18,17 @@ VERBS = {
         "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
         "--column", "--out", "--temperature", "--top-p", "--top-k", "--threshold", "--otherwise",
         "--must", "--must-not", "--target-prefix", "--terminology", "--regex", "--json-schema",
-        "--from", "--to", "--words",
+        "--from", "--to", "--words", "--ensemble",
     },
-    "score": {"run", "file", "--data", "--jsonl", "--from", "--to", "--column", "--whole", "--device"},
+    "score": {
+        "run", "file", "--data", "--jsonl", "--from", "--to", "--column", "--whole", "--ensemble", "--device",
+    },
     "evaluate": {
         "run", "file", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device",
         "--json",
         "--text", "--table", "--column", "--folder", "--stride", "--precision",
         "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
-        "--faithfulness", "--accuracy",
+        "--faithfulness", "--accuracy", "--ensemble",
         "--temperature", "--top-p", "--top-k",
     },
     "embed": {

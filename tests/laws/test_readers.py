@@ -19,7 +19,7 @@ from PIL import Image
 
 from heedful.api.given import with_data
 from heedful.cli.inputs import image_paths
-from heedful.data.lines import File, LocatedRow, Location, WholeRow, find
+from heedful.data.lines import File, LocatedRow, Location, fields_of, find
 from heedful.data.lines import lines as lines_of
 from heedful.data.user_files import user_source
 from heedful.recipes.trees import Mark, Tree
@@ -383,7 +383,7 @@ def test_an_evaluation_has_all_fields_that_predictions_have(prepared):
         pytest.skip("fields have no names in the file")
     predicted = [record.fields for record in read_inputs(run, columns, prepared.file, form)]
     rows = [row.row for row in rows_of(run.recipe, source, whole=True)]
-    assert [row.fields if isinstance(row, WholeRow) else {**row} for row in rows] == predicted
+    assert [fields_of(row) or {**row} for row in rows] == predicted
 
 
 def test_a_training_on_the_file_reads_the_same_rows(prepared):

@@ -16,6 +16,7 @@ from heedful.checks import check_text, texts, whole_number
 from heedful.data.memory import HeldRows, RowsLike
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, RequestError, type_name
+from heedful.models.ensemble import EnsembleModel
 from heedful.nn.modes import evaluating
 from heedful.runs.arguments import (
     at_least_one,
@@ -27,6 +28,7 @@ from heedful.runs.arguments import (
     text_scoring,
     with_beam,
 )
+from heedful.runs.ensembles import ensemble_of
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.loading import LoadedRun, load_run
 from heedful.runs.output_constraints import OutputOptions, constraints_of, run_options
@@ -136,6 +138,11 @@ class Run(LoadedRun):
             abstaining = Abstaining.of(self.task, predictor, threshold, otherwise)
             return abstaining.predict(checked, first=first, **arguments_of(constraints))
 
+    def _refuse_ensemble(self, what: str) -> None:
+        """Raise `RequestError` for what an ensemble does not have."""
+        if isinstance(self.model, EnsembleModel):
+            raise RequestError(f"{what}: not supported for an ensemble; use one of its runs")
+
     def aligning(self, predictor: Predictor, head: "Head | None" = None) -> "AligningPredictor":
         """Return a predictor that adds word alignments; its ``head`` is the one that aligns, and why.
 
@@ -148,6 +155,7 @@ class Run(LoadedRun):
         """
         from heedful.explain.alignment.predictions import aligning
 
+        self._refuse_ensemble("alignment")
         return aligning(self, predictor, head)
 
     def stream(self, input: TaskInput, *, first: int = 0, **options: Unpack[OutputOptions]) -> Pieces:
@@ -266,6 +274,7 @@ class Run(LoadedRun):
         Raises:
             RequestError: as of `embed`.
         """
+        self._refuse_ensemble("embed")
         columns = self.task.embedded_columns
         checked, size = inputs_of(columns, inputs), IMAGES_AT_ONCE if columns.images else TEXTS_AT_ONCE
         batch_tokens = whole_number("batch_tokens", batch_tokens, least=1)
@@ -363,6 +372,7 @@ class Run(LoadedRun):
         """
         from heedful.explain.attribution.faithfulness import evaluate_faithfulness
 
+        self._refuse_ensemble("faithfulness")
         limit = at_least_one("limit", limit)
         name, source, held = self._data_set(split, data, columns)
         with counting(progress, "rows", limit) as count:
@@ -442,6 +452,7 @@ class Run(LoadedRun):
         from heedful.explain.attention_sites import Selection
         from heedful.explain.capture import LIMIT, explain_input
 
+        self._refuse_ensemble("explain")
         settings = decoding_of(decoding, self.recipe.decoding)
         if target is not None:
             check_text("target", target)
@@ -463,6 +474,7 @@ class Run(LoadedRun):
         """Export the run to a folder that ``transformers`` loads; see `heedful.export`."""
         from heedful.interop.conversion import export_run
 
+        self._refuse_ensemble("export")
         return export_run(self.folder.path, to, None if out is None else folder_of(out, "out"), log)
 
     def __repr__(self) -> str:
@@ -487,3 +499,23 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
         raise RequestError(f"{path.folder.path} is loaded already; use the run itself")
     loaded = load_run(folder_of(path, "path"), device=device, verify=verify, plugins=plugins)
     return Run(loaded.folder, loaded.task, loaded.model)
+
+
+def ensemble(runs: Sequence[Run]) -> Run:
+    """Return a run that predicts with several runs: the mean of their probabilities of each token.
+
+    For tasks that generate text. It predicts, streams, scores and evaluates; its settings and data are those
+    of the first run. It has no explanations, vectors or files of its own.
+
+    Args:
+        runs: at least two, of the same task and with the same vocabulary: trained with several seeds
+            (``heedful train --seeds``), for example.
+
+    Raises:
+        RequestError: they are fewer, or differ in their task, vocabulary or device.
+    """
+    members = [*runs]
+    if wrong := next((run for run in members if not isinstance(run, LoadedRun)), None):
+        raise RequestError(f"runs: expected loaded runs (heedful.load), got {type_name(wrong)}")
+    made = ensemble_of(members)
+    return Run(made.folder, made.task, made.model)

@@ -12,7 +12,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.calibration_tables import calibration_tables, threshold_line
 from heedful.cli.class_tables import class_tables
-from heedful.cli.options import Decoding, Device, Json
+from heedful.cli.options import Decoding, Device, Ensemble, Json, load_runs
 from heedful.cli.output import check_not_input, json_result, log, notify, result, terminal_width
 from heedful.errors import RequestError
 from heedful.files import json_text, whole_file
@@ -281,11 +281,11 @@ def evaluate(
     alignment_options: AlignmentOptions,
     extent: Extent,
     decoding: Decoding,
+    ensemble: Ensemble = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Evaluate a run on test data; scores are printed with the signatures needed to compare them."""
-    from heedful.api.run import load
     from heedful.runs.evaluate import with_evaluation
 
     files = sources.files()  # refuse several data options before the run is loaded
@@ -293,7 +293,7 @@ def evaluate(
         check_not_input(extent.output, files, "--output")
     alignment_options.check(decoding, extent)
     show = extent.scores_printer(as_json=as_json)
-    loaded_run = load(run, device=device)
+    loaded_run = load_runs(run, ensemble, device)
     if extent.evaluation:
         loaded_run = with_evaluation(loaded_run, extent.evaluation)
     if extent.faithfulness:

@@ -16,6 +16,7 @@ import typer
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from heedful.api.run import Run as ApiRun
     from heedful.decoding.config import DecodingConfig
 
 
@@ -32,7 +33,27 @@ Precision = Annotated[
     str, typer.Option(help="Weight precision for decoding: auto (fp32), fp32, bf16 or int8.")
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="RUN",
+        help="Average the probabilities with those of this run, of the same task and vocabulary; may be "
+        "repeated (tasks that generate text).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def load_runs(run: Path, others: list[Path] | None, device: str) -> "ApiRun":
+    """Load a run, or the ensemble of it with others.
+
+    Raises:
+        RequestError: one is not a run, or they do not fit together.
+    """
+    from heedful.api.run import ensemble, load
+
+    runs = [load(each, device=device) for each in (run, *(others or ()))]
+    return ensemble(runs) if others else runs[0]
 
 
 @dataclass(frozen=True)

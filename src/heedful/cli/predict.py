@@ -15,7 +15,15 @@ from heedful.cli.constraint_options import ConstraintOptions, RecordConstraints
 from heedful.cli.input_streams import text_of
 from heedful.cli.inputs import Inputs, Output
 from heedful.cli.mask_folder import MaskFolder, folders_of, is_folder
-from heedful.cli.options import Beam, DecodingChanges, Device, Precision, from_command_line
+from heedful.cli.options import (
+    Beam,
+    DecodingChanges,
+    Device,
+    Ensemble,
+    Precision,
+    from_command_line,
+    load_runs,
+)
 from heedful.cli.output import check_not_input, check_out, json_result, log, one_line, result, write_result
 from heedful.cli.tables import OUTPUTS, TableWriter
 from heedful.data.links import pharaoh
@@ -238,6 +246,7 @@ def predict(
     task: DecodingOptions,
     plain: Plain,
     wanted: ConstraintOptions,
+    ensemble: Ensemble = None,
     precision: Precision = "auto",
     device: Device = "auto",
     out: Out = None,
@@ -252,10 +261,9 @@ def predict(
         check_not_input(out, inputs.files)
     with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
         source = inputs.source(run, whole=plain.whole)
-        from heedful.api.run import load
         from heedful.runs.arguments import streaming
 
-        loaded_run = load(run, device=device)
+        loaded_run = load_runs(run, ensemble, device)
         masks = None if out is None or table is not None else _mask_folder(out, loaded_run, inputs)
         constraints = wanted.constraints(loaded_run, are_objects=inputs.are_objects)
         predictor = task.predictor(loaded_run, precision)

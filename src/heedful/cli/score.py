@@ -7,7 +7,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.answers import NoteLog, answered
 from heedful.cli.inputs import Inputs, Output
-from heedful.cli.options import Device
+from heedful.cli.options import Device, Ensemble, load_runs
 from heedful.cli.output import json_result, result
 from heedful.errors import RequestError, WorkError
 from heedful.tasks.prediction import Prediction
@@ -16,7 +16,12 @@ Whole = Annotated[bool, typer.Option("--whole", help="Read FILE as a single text
 
 
 def score(
-    run: options.Run, inputs: Inputs, output: Output, whole: Whole = False, device: Device = "auto"
+    run: options.Run,
+    inputs: Inputs,
+    output: Output,
+    whole: Whole = False,
+    ensemble: Ensemble = None,
+    device: Device = "auto",
 ) -> None:
     """Print the log-probability (natural logarithm) of given texts: one number per input, in order.
 
@@ -32,10 +37,9 @@ def score(
     source = inputs.source(run, "score", whole=whole)
     if source is None:
         raise RequestError("expected one FILE of texts to score")
-    from heedful.api.run import load
     from heedful.runs.arguments import text_scoring
 
-    loaded_run = load(run, device=device)
+    loaded_run = load_runs(run, ensemble, device)
     columns = text_scoring(loaded_run.task).scored
     blocks = inputs.read(source, loaded_run, whole=whole, columns=columns).blocks()
     notes = NoteLog()

@@ -31,7 +31,20 @@ Row = JsonObject
 """The value of each column: a text, a list of texts, or a `heedful.data.images.LazyImage`."""
 
 
-class PartialRow(dict[str, Any]):
+class WholeRow(dict[str, Any]):
+    """The columns of a row, with all fields of its record.
+
+    Args:
+        columns: those that a task reads.
+        fields: all that the record has, under the names of the file; None: they are not known.
+    """
+
+    def __init__(self, columns: Row, fields: JsonMapping | None) -> None:
+        super().__init__(columns)
+        self.fields = fields
+
+
+class PartialRow(WholeRow):
     """The cells of a row of Python that can be read; of the others, only those that a task reads are errors.
 
     Args:
@@ -43,7 +56,7 @@ class PartialRow(dict[str, Any]):
     """
 
     def __init__(self, columns: Iterable[str], read: Callable[[str], object]) -> None:
-        super().__init__()
+        super().__init__({}, None)
         self.unreadable: dict[str, str] = {}
         for column in columns:
             try:
@@ -52,17 +65,9 @@ class PartialRow(dict[str, Any]):
                 self.unreadable[column] = str(error)
 
 
-class WholeRow(dict[str, Any]):
-    """The columns of a row, with all fields of its record.
-
-    Args:
-        columns: those that a task reads.
-        fields: all that the record has, under the names of the file.
-    """
-
-    def __init__(self, columns: Row, fields: JsonMapping) -> None:
-        super().__init__(columns)
-        self.fields = fields
+def fields_of(row: Row) -> JsonMapping | None:
+    """Return all fields of the record of a row; None if it is no `WholeRow`, or they are not known."""
+    return row.fields if isinstance(row, WholeRow) else None
 
 
 def read_cells(columns: Iterable[str], read: Callable[[str], object], *, all_needed: bool) -> Row:
@@ -186,8 +191,10 @@ class Source(Config):
         """
         for row, location in self.open_whole(root):
             cells = {column: row[column] for column in (*columns, *optional) if column in row}
-            fields = {key: cell for key, cell in row.items() if is_json(cell)}
-            yield Record(location, row.fields if isinstance(row, WholeRow) else fields, cells)
+            fields = fields_of(row)
+            if fields is None:
+                fields = {key: cell for key, cell in row.items() if is_json(cell)}
+            yield Record(location, fields, cells)
 
 
 def is_json(cell: object) -> bool:

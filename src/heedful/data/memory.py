@@ -97,7 +97,12 @@ class MemorySource(Source):
         if isinstance(held.rows, Dataset):
             return rows
         both = zip(rows, held, strict=True)
-        return (row._replace(row=WholeRow(row.row, self._fields(row.row, given))) for row, given in both)
+        return (row._replace(row=self._whole(row.row, given)) for row, given in both)
+
+    def _whole(self, row: Row, given: Mapping[str, Any]) -> WholeRow:
+        whole = row if isinstance(row, WholeRow) else WholeRow(row, None)
+        whole.fields = self._fields(row, given)
+        return whole
 
     def _fields(self, row: Row, given: Mapping[str, Any]) -> JsonMapping:
         names = {self.columns.get(column, column): cell for column, cell in row.items()}

@@ -24,6 +24,7 @@ from heedful.engine.program import UnsupportedError, observer
 from heedful.engine.running import Engine, compile_model
 from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
+from heedful.models.ensemble import EnsembleModel, MeanOfMembers
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -138,6 +139,35 @@ class Inference:
                 "precision int8 does not support coverage penalties, hooks and taps; use fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
+
+
+class EnsembleInference(Inference):
+    """An ensemble prepared for decoding: each member by itself.
+
+    Args:
+        model: the ensemble.
+        precision: as of `Inference`.
+    """
+
+    def __init__(self, model: EnsembleModel, precision: str = "auto") -> None:
+        self.model, self.precision = model, check_precision(precision)
+        self._members = [Inference(cast(Model, member), precision) for member in model.members]
+
+    @property
+    def description(self) -> str:
+        """Describe the choice for each kind of member."""
+        descriptions = dict.fromkeys(member.description for member in self._members)
+        return f"an ensemble of {len(self._members)} models in {' and '.join(descriptions)}"
+
+    def ready(self, *, attention: bool = False) -> MeanOfMembers:
+        """Return the members to decode with, together."""
+        return MeanOfMembers(member.ready(attention=attention) for member in self._members)
+
+
+def inference_of(model: Model, precision: str = "auto") -> Inference:
+    """Return a model, or an ensemble, prepared for decoding."""
+    kind = EnsembleInference if isinstance(model, EnsembleModel) else Inference
+    return kind(cast(Any, model), precision)
 
 
 def _sample(parameter: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import load_tensors, load_weights
 from heedful.checks import check_function, check_text
 from heedful.decoding.config import DecodingConfig
-from heedful.engine.choosing import Inference
+from heedful.engine.choosing import Inference, inference_of
 from heedful.errors import DamagedError
 from heedful.forks import PerProcess
 from heedful.memory import memory_errors_as
@@ -155,7 +155,7 @@ class LoadedRun:
         check_text("precision", precision)
         with _preparing.value:
             if precision not in self._inferences:
-                self._inferences[precision] = Inference(self.model, precision)
+                self._inferences[precision] = inference_of(self.model, precision)
             return self._inferences[precision]
 
 

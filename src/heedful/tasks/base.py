@@ -22,7 +22,7 @@ from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
-from heedful.data.lines import WholeRow
+from heedful.data.lines import fields_of
 from heedful.data.plan import BalancedSampling, in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Row, SourceConfig
@@ -505,11 +505,9 @@ class Task(ABC):
     def records(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
         """Yield the JSON object of each prediction (`Prediction.to_dict`), with the entries of `compared`."""
         for (row, prediction), entries in zip(predicted, self.compared(predicted), strict=True):
-            cells = row.row
-            if isinstance(cells, WholeRow):
-                fields = cells.fields
-            else:
-                fields = {name: as_json(cell) for name, cell in cells.items()}
+            fields = fields_of(row.row)
+            if fields is None:
+                fields = {name: as_json(cell) for name, cell in row.row.items()}
             yield {**prediction.to_dict(fields), **entries}
 
     def compared(self, predicted: PredictedRows[Any]) -> Iterator[JsonMapping]:
