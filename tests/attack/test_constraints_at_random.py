@@ -115,8 +115,8 @@ def some(draw: random.Random, most: int) -> list[str]:
 
 
 def drawn_decoding(draw: random.Random) -> dict[str, Any]:
-    kind = draw.choice(["greedy", "beam", "beam", "beam", "sample"])
-    if kind == "beam":
+    kind = draw.choice(["greedy", "beam", "beam", "beam", "diverse-beam", "sample"])
+    if "beam" in kind:
         beam = draw.randint(1, 5)
         penalty = draw.choice([{"kind": "none"}, {"kind": "average"}, {"kind": "gnmt", "alpha": 1.5}])
         return {
@@ -125,6 +125,7 @@ def drawn_decoding(draw: random.Random) -> dict[str, Any]:
             "n_best": draw.randint(1, beam),
             "length_penalty": penalty,
             "unfinished": draw.choice(["keep", "drop"]),
+            **({"groups": draw.choice([1, beam, None])} if kind == "diverse-beam" else {}),
         }
     if kind == "sample":
         return {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.config import BeamConfig, DiverseBeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.engine.choosing import Inference
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.captioner import build as build_captioner
@@ -41,6 +41,7 @@ DECODERS = {
     "greedy": GreedyConfig(),
     "beam": BeamConfig(beam=3),
     "beam, unfinished kept": BeamConfig(beam=3, unfinished="keep"),
+    "diverse beam": DiverseBeamConfig(beam=4, groups=2, n_best=3),
     "sample": SampleConfig(seed=3, temperature=0.7),
 }
 

@@ -3,7 +3,7 @@
 | generation_config.json | heedful's ``decoding`` |
 |---|---|
 | num_beams 1, do_sample false | greedy |
-| num_beams k | beam: k |
+| num_beams k | beam: k (of a diverse beam search, without its groups) |
 | length_penalty | length_penalty ``average``, alpha: both divide by ``length ** alpha`` |
 | early_stopping ``never`` | the exact stopping of heedful's beam search |
 | do_sample, temperature, top_k, top_p, min_p | sample: the same |
@@ -15,7 +15,7 @@ Older folders have the same keys in ``config.json``; transformers reads them the
 
 from typing import Any, NamedTuple
 
-from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamSettings, DecodingConfig, DiverseBeamConfig, SampleConfig
 from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.typing import JsonObject
@@ -149,7 +149,7 @@ class WrittenGeneration(NamedTuple):
     notes: list[str]
 
 
-def write_generation(config: GreedyConfig | BeamConfig | SampleConfig) -> WrittenGeneration:
+def write_generation(config: DecodingConfig) -> WrittenGeneration:
     """Return the keys for a decoding, without limits and special tokens.
 
     Every key that a pipeline of transformers has a default of its own for is written.
@@ -167,7 +167,7 @@ def write_generation(config: GreedyConfig | BeamConfig | SampleConfig) -> Writte
     return WrittenGeneration(content, notes)
 
 
-def _written_search(config: GreedyConfig | BeamConfig | SampleConfig) -> WrittenGeneration:
+def _written_search(config: DecodingConfig) -> WrittenGeneration:
     match config:
         case SampleConfig() if config.temperature > 0:
             content: JsonObject = {
@@ -179,8 +179,13 @@ def _written_search(config: GreedyConfig | BeamConfig | SampleConfig) -> Written
                 **({"min_p": config.min_p} if config.min_p else {}),
             }
             return WrittenGeneration(content, [])
-        case BeamConfig() if config.beam > 1:
+        case BeamSettings() if config.beam > 1:
             penalty, notes = _written_penalty(config.length_penalty)
+            if isinstance(config, DiverseBeamConfig):
+                notes.append(
+                    "decoding.groups, decoding.diversity: not exported, because transformers has no diverse "
+                    "beam search of its own; the files describe a beam search"
+                )
             if config.coverage:
                 notes.append("decoding.coverage: not exported, because transformers has no coverage penalty")
             content = {"num_beams": config.beam, "length_penalty": penalty, "early_stopping": "never"}

@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamConfig, DecodingConfig, DiverseBeamConfig, GreedyConfig, SampleConfig
 from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import Checkpoint
@@ -60,6 +60,13 @@ def test_the_penalty_of_gnmt_is_fitted_at_25_tokens_and_named():
 
 def test_coverage_is_named():
     assert "coverage" in write_generation(BeamConfig(coverage=0.2, length_penalty=NoPenalty())).notes[0]
+
+
+def test_the_groups_of_a_diverse_beam_search_are_named():
+    shared = {"beam": 6, "length_penalty": NoPenalty()}
+    content, (note,) = write_generation(DiverseBeamConfig(groups=3, **shared))
+    assert content == write_generation(BeamConfig(**shared)).content
+    assert note.startswith("decoding.groups, decoding.diversity: not exported")
 
 
 def test_what_transformers_does_without_keys_is_applied(tmp_path):

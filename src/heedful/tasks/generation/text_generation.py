@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from heedful.data.images import LazyImage
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode, n_answers, with_spares
+from heedful.decoding.config import BeamSettings, DecodingConfig, decode, n_answers, with_spares
 from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
@@ -93,7 +93,7 @@ class TextGenerator(Streaming):
             constraints: of each output; empty: none.
         """
         specials = self.tokenizer.specials
-        coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
+        coverage = isinstance(self.decoding, BeamSettings) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
         with evaluating(self.model), streamed(self.detokenizer, on_text) as on_token:
             first_output, encoder_input = self.sequence_format.prefill(generator, sources, self.device)

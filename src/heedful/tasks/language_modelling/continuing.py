@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode, n_answers, with_spares
+from heedful.decoding.config import BeamSettings, DecodingConfig, decode, n_answers, with_spares
 from heedful.decoding.protocol import DecodingState, Hypothesis, Request, StepOutput
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
@@ -440,7 +440,7 @@ def refuse_source(decoding: DecodingConfig) -> None:
             "decoding.max_length is not supported here (a completion has no source to measure by); set "
             "completion.max_new_tokens"
         )
-    if isinstance(decoding, BeamConfig) and decoding.coverage:
+    if isinstance(decoding, BeamSettings) and decoding.coverage:
         raise RequestError(
             "decoding.coverage is not supported here (a language model has no source); remove it"
         )
