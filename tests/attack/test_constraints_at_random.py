@@ -133,7 +133,7 @@ def drawn_decoding(draw: random.Random) -> dict[str, Any]:
             "temperature": draw.choice([0.3, 1.0, 3.0]),
             "n": draw.randint(1, 3),
             "seed": draw.randrange(9),
-            **draw.choice([{}, {"top_k": 3}, {"top_p": 0.4}, {"min_p": 0.2}]),
+            **draw.choice([{}, {"top_k": 3}, {"top_p": 0.4}, {"min_p": 0.2}, {"epsilon": 0.1}]),
         }
     return {"kind": kind}
 

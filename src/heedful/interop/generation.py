@@ -7,6 +7,7 @@
 | length_penalty | length_penalty ``average``, alpha: both divide by ``length ** alpha`` |
 | early_stopping ``never`` | the exact stopping of heedful's beam search |
 | do_sample, temperature, top_k, top_p, min_p | sample: the same |
+| epsilon_cutoff | epsilon |
 | max_length, max_new_tokens | the most tokens to generate; max_length also counts the start token or prompt |
 
 Older folders have the same keys in ``config.json``; transformers reads them there if there is no
@@ -100,11 +101,13 @@ def _read_sampling(settings: Settings) -> JsonObject:
     temperature = settings.get("temperature", (int, float), 1.0)
     top_k = settings.get("top_k", int, _LIBRARY_TOP_K)
     top_p, min_p = settings.get("top_p", (int, float), 1.0), settings.get("min_p", (int, float), 0.0)
+    epsilon = settings.get("epsilon_cutoff", (int, float), 0.0)
     for key, value, is_valid in (
         ("temperature", temperature, temperature > 0),
         ("top_k", top_k, top_k >= 0),
         ("top_p", top_p, 0 < top_p <= 1),
         ("min_p", min_p, 0 <= min_p <= 1),
+        ("epsilon_cutoff", epsilon, 0 <= epsilon <= 1),
     ):
         if not is_valid:
             raise settings.error(key, f"out of range: {value}")
@@ -114,6 +117,7 @@ def _read_sampling(settings: Settings) -> JsonObject:
         "top_k": top_k or None,
         "top_p": float(top_p),
         "min_p": float(min_p),
+        "epsilon": float(epsilon),
     }
 
 
@@ -177,6 +181,7 @@ def _written_search(config: DecodingConfig) -> WrittenGeneration:
                 "top_k": config.top_k or 0,
                 "top_p": config.top_p,
                 **({"min_p": config.min_p} if config.min_p else {}),
+                **({"epsilon_cutoff": config.epsilon} if config.epsilon else {}),
             }
             return WrittenGeneration(content, [])
         case BeamSettings() if config.beam > 1:

@@ -12,6 +12,7 @@ from heedful.decoding.sampling import (
     SampleConfig,
     Uniforms,
     draw,
+    keep_epsilon,
     keep_min_p,
     keep_top_k,
     keep_top_p,
@@ -69,6 +70,19 @@ def test_min_p_by_hand(rows, p):
     for row, ids in zip(rows, kept(got), strict=True):
         chances = probabilities(row)
         assert ids == [i for i in range(7) if chances[i] >= p * max(chances) and row[i] > -math.inf]
+
+
+@given(ROWS, st.sampled_from([0.0101, 0.1313, 0.5171, 0.9191, 1.0]))
+def test_epsilon_by_hand(rows, epsilon):
+    got = keep_epsilon(torch.tensor(rows), epsilon)
+    for row, left, ids in zip(rows, got.tolist(), kept(got), strict=True):
+        chances = probabilities(row)
+        if any(abs(chance - epsilon) < 1e-6 for chance in chances):
+            return  # too close to call in 32 bits
+        assert ids == [
+            i for i in range(7) if (chances[i] >= epsilon or row[i] == max(row)) and row[i] > -math.inf
+        ]
+        assert [left[i] for i in ids] == [row[i] for i in ids]
 
 
 def test_a_min_p_of_one_keeps_the_most_probable():

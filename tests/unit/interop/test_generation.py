@@ -15,7 +15,7 @@ DECODINGS = {
     "greedy": GreedyConfig(),
     "beam, average": BeamConfig(beam=3, length_penalty=AverageLength(alpha=0.7), unfinished="keep"),
     "beam, no penalty": BeamConfig(beam=5, length_penalty=NoPenalty(), unfinished="keep"),
-    "sample": SampleConfig(temperature=0.7, top_k=11, top_p=0.9, min_p=0.1),
+    "sample": SampleConfig(temperature=0.7, top_k=11, top_p=0.9, min_p=0.1, epsilon=0.02),
     "sample from all": SampleConfig(),
 }
 
