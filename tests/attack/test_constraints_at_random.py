@@ -115,7 +115,7 @@ def some(draw: random.Random, most: int) -> list[str]:
 
 
 def drawn_decoding(draw: random.Random) -> dict[str, Any]:
-    kind = draw.choice(["greedy", "beam", "beam", "beam", "diverse-beam", "sample"])
+    kind = draw.choice(["greedy", "beam", "beam", "beam", "diverse-beam", "sample", "mbr"])
     if "beam" in kind:
         beam = draw.randint(1, 5)
         penalty = draw.choice([{"kind": "none"}, {"kind": "average"}, {"kind": "gnmt", "alpha": 1.5}])
@@ -127,11 +127,12 @@ def drawn_decoding(draw: random.Random) -> dict[str, Any]:
             "unfinished": draw.choice(["keep", "drop"]),
             **({"groups": draw.choice([1, beam, None])} if kind == "diverse-beam" else {}),
         }
-    if kind == "sample":
+    if kind in ("sample", "mbr"):
         return {
             "kind": kind,
             "temperature": draw.choice([0.3, 1.0, 3.0]),
-            "n": draw.randint(1, 3),
+            "n": draw.randint(1, 3) if kind == "sample" else draw.randint(3, 9),
+            **({"n_best": draw.randint(1, 3)} if kind == "mbr" else {}),
             "seed": draw.randrange(9),
             **draw.choice([{}, {"top_k": 3}, {"top_p": 0.4}, {"min_p": 0.2}, {"epsilon": 0.1}]),
         }

@@ -28,6 +28,7 @@ from heedful.decoding.config import (
     DiverseBeamConfig,
     GreedyConfig,
     MaxLength,
+    MbrConfig,
     SampleConfig,
 )
 from heedful.model_summary.measuring import images_of
@@ -1500,6 +1501,7 @@ DECODERS: dict[str, DecodingConfig] = {
     "beam, unfinished kept": BeamConfig(max_length=_ROOM, beam=3, n_best=3, unfinished="keep"),
     "beam, coverage": BeamConfig(max_length=_ROOM, beam=5, n_best=2, coverage=0.3),
     "diverse beam": DiverseBeamConfig(max_length=_ROOM, beam=4, groups=2, n_best=4, diversity=0.7),
+    "mbr": MbrConfig(max_length=_ROOM, n=5, seed=3),
     "sample": SampleConfig(max_length=_ROOM, n=3, temperature=1.3, top_k=23, top_p=0.97, seed=5),
 }
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)

@@ -9,7 +9,7 @@ from heedful.decoding.beam import BeamConfig, BeamSettings, beam_search
 from heedful.decoding.diverse_beam import DiverseBeamConfig, diverse_beam_search
 from heedful.decoding.greedy import GreedyConfig, greedy
 from heedful.decoding.protocol import Hypothesis, MaxLength, Request
-from heedful.decoding.sampling import SampleConfig, sample
+from heedful.decoding.sampling import MbrConfig, SampleConfig, SampleSettings, sample
 from heedful.errors import RequestError
 
 __all__ = [
@@ -19,7 +19,9 @@ __all__ = [
     "DiverseBeamConfig",
     "GreedyConfig",
     "MaxLength",
+    "MbrConfig",
     "SampleConfig",
+    "SampleSettings",
     "check_streaming",
     "decode",
     "n_answers",
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 DecodingConfig = Annotated[
-    GreedyConfig | BeamConfig | DiverseBeamConfig | SampleConfig, Field(discriminator="kind")
+    GreedyConfig | BeamConfig | DiverseBeamConfig | SampleConfig | MbrConfig, Field(discriminator="kind")
 ]
 
 
@@ -38,7 +40,8 @@ def decode(config: DecodingConfig, request: Request) -> list[list[Hypothesis]]:
     ``min_length``, ``repetition_penalty`` and ``no_repeat_ngram`` are added to ``request.constraints``.
 
     Returns:
-        The hypotheses of each sentence, in the order of the sentences; at least one each.
+        The hypotheses of each sentence, in the order of the sentences; at least one each. For minimum Bayes
+        risk decoding, they are the samples, as they were drawn.
 
     Raises:
         WorkError: the logits are not a distribution, or only forbidden tokens are possible.
@@ -56,7 +59,7 @@ def decode(config: DecodingConfig, request: Request) -> list[list[Hypothesis]]:
             return beam_search(request, config)
         case DiverseBeamConfig():
             return diverse_beam_search(request, config)
-        case SampleConfig():
+        case SampleConfig() | MbrConfig():
             return sample(request, config)
 
 
@@ -65,7 +68,7 @@ def n_answers(config: DecodingConfig) -> int:
     match config:
         case GreedyConfig():
             return 1
-        case BeamConfig() | DiverseBeamConfig():
+        case BeamConfig() | DiverseBeamConfig() | MbrConfig():
             return config.n_best
         case SampleConfig():
             return config.n
@@ -93,6 +96,11 @@ def check_streaming(config: DecodingConfig) -> None:
             f"streaming requires beam 1, got {config.beam}: a beam search has no final token before its end; "
             "use a beam of 1 (--beam 1), or kind 'greedy' or 'sample' (--decoding kind=sample); in Python, "
             "beam=1, or decoding={'kind': 'sample'}"
+        )
+    if isinstance(config, MbrConfig):
+        raise RequestError(
+            "streaming is not supported by minimum Bayes risk decoding, which compares whole texts; use kind "
+            "'greedy' or 'sample' (--decoding kind=sample); in Python, decoding={'kind': 'sample'}"
         )
     if isinstance(config, SampleConfig) and config.n > 1:
         raise RequestError(f"streaming supports only one sample, got n={config.n}; set 'n' to 1")

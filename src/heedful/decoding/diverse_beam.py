@@ -4,7 +4,7 @@ Vijayakumar et al. 2018, "Diverse Beam Search for Improved Description of Comple
 
 The beam is divided into groups of equal size. Each group is a beam search of its own, but at every step the
 groups choose one after another, and a token that hypotheses of earlier groups have just chosen is less
-preferred: a continuation by token y is ranked by (equations 5 and 6, with Hamming diversity)
+preferred: with Hamming diversity, a continuation by token y is ranked by
 
     log P(y_1 … y_t | X) - diversity * |{hypotheses of earlier groups that continue with y at step t}|
 

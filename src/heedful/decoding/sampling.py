@@ -19,8 +19,8 @@ _NEVER = float("-inf")
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class SampleConfig(OutputRules):
-    """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
+class SampleSettings(OutputRules):
+    """How tokens are drawn.
 
     Args:
         max_length: maximum number of generated tokens; not supported for language models, which have
@@ -31,10 +31,9 @@ class SampleConfig(OutputRules):
         min_p: keep tokens with at least this probability relative to the largest; 0: all.
         epsilon: keep tokens with at least this probability, or the most probable; 0: all.
         seed: random seed.
-        n: number of samples per input; samples with the same text are returned once.
+        n: number of samples per input.
     """
 
-    kind: Literal["sample"] = "sample"
     max_length: MaxLength = MaxLength()
     temperature: NotNegative = 1.0
     top_k: int | None = Field(default=None, ge=1)
@@ -45,7 +44,7 @@ class SampleConfig(OutputRules):
     n: Width = 1
 
     @model_validator(mode="after")
-    def _samples_differ(self) -> "SampleConfig":
+    def _samples_differ(self) -> "SampleSettings":
         if self.n > 1 and self.temperature == 0:
             raise ValueError(
                 f"temperature=0 always selects the most probable token, so n={self.n} samples would be "
@@ -54,7 +53,47 @@ class SampleConfig(OutputRules):
         return self
 
 
-def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
+class SampleConfig(SampleSettings):
+    """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
+
+    Args:
+        n: number of samples per input; samples with the same text are returned once.
+    """
+
+    kind: Literal["sample"] = "sample"
+    n: Width = 1
+
+
+class MbrConfig(SampleSettings):
+    """Minimum Bayes risk decoding (`heedful.tasks.generation.minimum_bayes_risk`).
+
+    The answer is the sampled text with the highest expected utility, which is its ``score``.
+
+    Args:
+        temperature: divisor of log-probabilities, above 0.
+        epsilon: keep tokens with at least this probability, or the most probable; 0: all.
+        n: number of samples per input, which are the candidates and what they are compared with.
+        n_best: number of answers to return, by utility; fewer if fewer texts are sampled.
+        utility: what is expected of a text in comparison with a sample: chrF as sacrebleu computes it for
+            sentences, 0 to 100.
+    """
+
+    kind: Literal["mbr"] = "mbr"
+    epsilon: Fraction = 0.02
+    n: Width = 64
+    n_best: Width = 1
+    utility: Literal["chrf"] = "chrf"
+
+    @model_validator(mode="after")
+    def _n_best_fits(self) -> "MbrConfig":
+        if self.n_best > self.n:
+            raise ValueError(f"n_best must be at most n ({self.n}), got {self.n_best}")
+        if self.temperature == 0:
+            raise ValueError("temperature must be above 0: without chance, all samples would be equal")
+        return self
+
+
+def sample(request: Request, config: SampleSettings) -> list[list[Hypothesis]]:
     """Sample ``config.n`` hypotheses for each sentence, token by token.
 
     Log-probabilities are divided by the temperature; then `keep_top_k`, `keep_top_p`, `keep_min_p` and

@@ -16,7 +16,7 @@ Older folders have the same keys in ``config.json``; transformers reads them the
 
 from typing import Any, NamedTuple
 
-from heedful.decoding.config import BeamSettings, DecodingConfig, DiverseBeamConfig, SampleConfig
+from heedful.decoding.config import BeamSettings, DecodingConfig, DiverseBeamConfig, MbrConfig, SampleSettings
 from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.typing import JsonObject
@@ -173,7 +173,7 @@ def write_generation(config: DecodingConfig) -> WrittenGeneration:
 
 def _written_search(config: DecodingConfig) -> WrittenGeneration:
     match config:
-        case SampleConfig() if config.temperature > 0:
+        case SampleSettings() if config.temperature > 0:
             content: JsonObject = {
                 "do_sample": True,
                 "num_beams": 1,
@@ -183,7 +183,13 @@ def _written_search(config: DecodingConfig) -> WrittenGeneration:
                 **({"min_p": config.min_p} if config.min_p else {}),
                 **({"epsilon_cutoff": config.epsilon} if config.epsilon else {}),
             }
-            return WrittenGeneration(content, [])
+            notes = []
+            if isinstance(config, MbrConfig):
+                notes.append(
+                    "decoding.kind=mbr: not exported, because transformers has no minimum Bayes risk "
+                    "decoding; the files describe how samples are drawn"
+                )
+            return WrittenGeneration(content, notes)
         case BeamSettings() if config.beam > 1:
             penalty, notes = _written_penalty(config.length_penalty)
             if isinstance(config, DiverseBeamConfig):

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from heedful.checks import check_text, texts, whole_number
 from heedful.config import Config
-from heedful.decoding.config import BeamConfig, DecodingConfig, SampleConfig, check_streaming
+from heedful.decoding.config import (
+    BeamConfig,
+    DecodingConfig,
+    SampleConfig,
+    SampleSettings,
+    check_streaming,
+)
 from heedful.decoding.rules import OutputRules
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import is_unicode, parse_json
@@ -258,10 +264,10 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
     if decoding is None:
         option = f"n_best={n_best}" if beam is None else f"beam={beam}"
         raise RequestError(f"{option}: not supported for this run, whose task generates no text")
-    if decoding.kind == "sample":
+    if isinstance(decoding, SampleSettings):
         if beam is not None:
             raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
-        changes: JsonObject = {"n": n_best}
+        changes: JsonObject = {"n" if decoding.kind == "sample" else "n_best": n_best}
     else:
         changes = {"beam": beam, "n_best": n_best}
         if decoding.kind == "greedy":

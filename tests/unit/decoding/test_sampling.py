@@ -5,10 +5,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request, StepOutput
 from heedful.decoding.sampling import (
+    MbrConfig,
     SampleConfig,
     Uniforms,
     draw,
@@ -83,6 +85,14 @@ def test_epsilon_by_hand(rows, epsilon):
             i for i in range(7) if (chances[i] >= epsilon or row[i] == max(row)) and row[i] > -math.inf
         ]
         assert [left[i] for i in ids] == [row[i] for i in ids]
+
+
+def test_minimum_bayes_risk_needs_samples_that_differ_and_as_many_as_answers():
+    with pytest.raises(ValidationError, match=r"n_best must be at most n \(4\), got 5"):
+        MbrConfig(n=4, n_best=5)
+    for n in (1, 3):
+        with pytest.raises(ValidationError, match="temperature"):
+            MbrConfig(n=n, temperature=0.0)
 
 
 def test_a_min_p_of_one_keeps_the_most_probable():

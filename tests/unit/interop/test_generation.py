@@ -5,7 +5,14 @@ import json
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.decoding.config import BeamConfig, DecodingConfig, DiverseBeamConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import (
+    BeamConfig,
+    DecodingConfig,
+    DiverseBeamConfig,
+    GreedyConfig,
+    MbrConfig,
+    SampleConfig,
+)
 from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import Checkpoint
@@ -67,6 +74,12 @@ def test_the_groups_of_a_diverse_beam_search_are_named():
     content, (note,) = write_generation(DiverseBeamConfig(groups=3, **shared))
     assert content == write_generation(BeamConfig(**shared)).content
     assert note.startswith("decoding.groups, decoding.diversity: not exported")
+
+
+def test_minimum_bayes_risk_decoding_is_written_as_its_samples():
+    content, (note,) = write_generation(MbrConfig(temperature=0.5))
+    assert content == write_generation(SampleConfig(temperature=0.5, epsilon=0.02)).content
+    assert note.startswith("decoding.kind=mbr: not exported")
 
 
 def test_what_transformers_does_without_keys_is_applied(tmp_path):

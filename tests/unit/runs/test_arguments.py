@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heedful.decoding.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamConfig, DiverseBeamConfig, GreedyConfig, MbrConfig, SampleConfig
 from heedful.errors import RequestError
 from heedful.runs.arguments import checked_options, inputs_of, with_beam
 from heedful.tasks.task_info import Columns
@@ -53,7 +53,14 @@ def test_stop_texts_are_read_once_and_are_texts():
         (BeamConfig(beam=2, coverage=0.1), 5, None, BeamConfig(beam=5, coverage=0.1)),
         (DiverseBeamConfig(diversity=2.0), 6, 3, DiverseBeamConfig(beam=6, n_best=3, diversity=2.0)),
         (SampleConfig(seed=3), None, 3, SampleConfig(seed=3, n=3)),
+        (MbrConfig(n=9), None, 3, MbrConfig(n=9, n_best=3)),
     ],
 )
 def test_a_beam_and_a_number_of_answers_change_a_decoding(decoding, beam, n_best, expected):
     assert with_beam(decoding, beam, n_best) == expected
+
+
+def test_samples_have_no_beam():
+    for decoding in (SampleConfig(), MbrConfig()):
+        with pytest.raises(RequestError, match="beam=3 is not supported by sampling"):
+            with_beam(decoding, 3, None)
