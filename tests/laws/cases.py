@@ -22,7 +22,15 @@ from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.data.images import UNSCORED
 from heedful.data.masking import Draw, Masking, SpanLengths
-from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.config import (
+    BeamConfig,
+    DecodingConfig,
+    DiverseBeamConfig,
+    GreedyConfig,
+    MaxLength,
+    MbrConfig,
+    SampleConfig,
+)
 from heedful.model_summary.measuring import images_of
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
@@ -1487,11 +1495,13 @@ every_additive_objective = pytest.mark.parametrize(
 # Decoders ----------------------------------------------------------------------------------------------
 
 _ROOM = MaxLength(ratio=1.0, extra=3)
-DECODERS: dict[str, GreedyConfig | BeamConfig | SampleConfig] = {
+DECODERS: dict[str, DecodingConfig] = {
     "greedy": GreedyConfig(max_length=_ROOM),
     "beam": BeamConfig(max_length=_ROOM, beam=3, n_best=3),
     "beam, unfinished kept": BeamConfig(max_length=_ROOM, beam=3, n_best=3, unfinished="keep"),
     "beam, coverage": BeamConfig(max_length=_ROOM, beam=5, n_best=2, coverage=0.3),
+    "diverse beam": DiverseBeamConfig(max_length=_ROOM, beam=4, groups=2, n_best=4, diversity=0.7),
+    "mbr": MbrConfig(max_length=_ROOM, n=5, seed=3),
     "sample": SampleConfig(max_length=_ROOM, n=3, temperature=1.3, top_k=23, top_p=0.97, seed=5),
 }
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)

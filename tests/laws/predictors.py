@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.config import (
+    BeamConfig,
+    DiverseBeamConfig,
+    GreedyConfig,
+    MaxLength,
+    MbrConfig,
+    SampleConfig,
+)
 from heedful.engine.choosing import Inference
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.captioner import build as build_captioner
@@ -41,7 +48,9 @@ DECODERS = {
     "greedy": GreedyConfig(),
     "beam": BeamConfig(beam=3),
     "beam, unfinished kept": BeamConfig(beam=3, unfinished="keep"),
+    "diverse beam": DiverseBeamConfig(beam=4, groups=2, n_best=3),
     "sample": SampleConfig(seed=3, temperature=0.7),
+    "mbr": MbrConfig(n=7, n_best=3, seed=3),
 }
 
 

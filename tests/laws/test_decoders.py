@@ -21,7 +21,7 @@ from cases import (
     vocabularies,
 )
 
-from heedful.decoding.config import BeamConfig, GreedyConfig, decode
+from heedful.decoding.config import BeamConfig, BeamSettings, GreedyConfig, decode
 from heedful.decoding.phrases import BlockedPhrases, ForcedPrefix, RequiredPhrase
 from heedful.decoding.protocol import Request
 from heedful.decoding.rules import MinLength, NoRepeatedNgram
@@ -43,7 +43,7 @@ def run(
     """Decode as a task does."""
     source = source_of(model, [[*s, END] for s in sources])
     start = Tokens.of(prefixes or [[START]] * len(sources))
-    generator = Generator(model, attention=isinstance(config, BeamConfig) and config.coverage > 0)
+    generator = Generator(model, attention=isinstance(config, BeamSettings) and config.coverage > 0)
     first = generator.prefill(source, start)
     request = Request(
         first,
@@ -70,7 +70,7 @@ def agree(actual, expected):
 def score_of(config, log_probs, coverage):
     """From the equations of Wu et al. 2016 and Vaswani et al. 2017; without penalties, the sum."""
     divisor = 1.0
-    if isinstance(config, BeamConfig):
+    if isinstance(config, BeamSettings):
         assert config.length_penalty == GnmtLength(alpha=0.6)
         divisor = ((5 + len(log_probs)) / 6) ** 0.6
     return sum(log_probs) / divisor + coverage

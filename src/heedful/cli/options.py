@@ -111,10 +111,12 @@ class DecodingChanges:
         if beam is not None:
             raise RequestError(f"{option} and --beam exclude each other: sampling has no beam; remove one")
         kind = _kind(overrides)
-        if kind not in (None, "sample"):
+        if kind not in (None, "sample", "mbr"):
             raise RequestError(f"{option} and --decoding kind={kind} exclude each other; remove one")
+        if kind is None:
+            overrides = [f"kind={'mbr' if recipe_decoding.kind == 'mbr' else 'sample'}", *overrides]
         settings = [f"{name}={value}" for name, value in self.sampling.items()]
-        return changed_decoding(recipe_decoding, ["kind=sample", *overrides, *settings])
+        return changed_decoding(recipe_decoding, [*overrides, *settings])
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine
 Translation". The beam is divided among banks: hypotheses with the same progress towards the required
 phrases compete with each other alone, so those that have begun a phrase are not displaced by more probable
-ones without it. The next token of each unfinished phrase is always a candidate. As some hypothesis of the
-most progress is kept, and can go on, all phrases are written after as many steps as they have tokens,
+ones without it. Progress is the number of tokens of the phrases that are written and of the unfinished one
+that is nearest to its end. The next token of each unfinished phrase is always a candidate. As some hypothesis
+of the most progress is kept, and can go on, all phrases are written after as many steps as they have tokens,
 unless another constraint prevents it.
 
 Axes: A active sentences, W hypotheses of each, C candidates, V the vocabulary.

@@ -7,29 +7,32 @@ or ranked among the finished ones by score (``"keep"``). transformers does the l
 token after the last allowed token and adds its log-probability, so that every hypothesis is finished.
 
 The bookkeeping is on the CPU, with sums in 64 bits: it is small, and the search reads it at every step. It
-uses numpy, whose operations take about a microsecond where torch takes several. Axes: A active sentences,
-W hypotheses of each, t generated tokens, C candidates, S tracked source positions.
+uses numpy, whose operations take about a microsecond where torch takes several. Axes: A lists of hypotheses
+(one of each active sentence, or several, as in `heedful.decoding.diverse_beam`), W hypotheses of each,
+t generated tokens, C candidates, S tracked source positions.
 """
 
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import model_validator
+from torch import Tensor
 
 from heedful.decoding.allocation import NEVER, Candidates, allocated_candidates
 from heedful.decoding.probabilities import log_probabilities, no_token_left, ranked
-from heedful.decoding.protocol import Hypothesis, Request, Width
+from heedful.decoding.protocol import Hypothesis, Request, StepOutput, Width
 from heedful.decoding.rules import OutputRules
 from heedful.decoding.scoring import GnmtLength, LengthPenalty, NotNegative, coverage_penalty, score
 from heedful.errors import RequestError
 
 
-class BeamConfig(OutputRules):
-    """Beam search (`heedful.decoding.beam.beam_search`), by default as in Vaswani et al. 2017, section 6.1.
+class BeamSettings(OutputRules):
+    """What searches that keep several hypotheses have in common.
 
     Args:
         beam: number of hypotheses per sentence.
@@ -40,7 +43,6 @@ class BeamConfig(OutputRules):
             ones (``keep``, as in transformers), or use them only if too few have finished (``drop``).
     """
 
-    kind: Literal["beam"] = "beam"
     beam: Width = 4
     n_best: Width = 1
     length_penalty: LengthPenalty = GnmtLength()
@@ -48,10 +50,19 @@ class BeamConfig(OutputRules):
     unfinished: Literal["keep", "drop"] = "drop"
 
     @model_validator(mode="after")
-    def _n_best_fits(self) -> "BeamConfig":
+    def _n_best_fits(self) -> "BeamSettings":
         if self.n_best > self.beam:
             raise ValueError(f"n_best must be at most beam ({self.beam}), got {self.n_best}")
         return self
+
+
+class BeamConfig(BeamSettings):
+    """Beam search (`heedful.decoding.beam.beam_search`).
+
+    By default as in Vaswani et al. 2017, section 6.1.
+    """
+
+    kind: Literal["beam"] = "beam"
 
 
 @torch.no_grad()
@@ -81,20 +92,21 @@ def beam_search(request: Request, config: BeamConfig) -> list[list[Hypothesis]]:
         WorkError: the logits are not a distribution, or only forbidden tokens are possible.
         RequestError: a coverage penalty without attention over the source.
     """
-    if request.on_token is not None and config.beam > 1:
-        raise ValueError(f"on_token requires beam=1, got {config.beam}: the tokens are only known at the end")
-    if config.coverage and request.source_lengths is None:
-        raise ValueError("a coverage penalty requires source_lengths for all sentences")
-    search = _Search(request, config)
-    search.run()
-    return [result.hypotheses() for result in search.results]
+    return [result.hypotheses() for result in Search(request, config, best_continuations).results()]
 
 
 @dataclass
-class _SentenceResult:
-    """Best ``n_best`` hypotheses of one sentence so far, best first."""
+class SearchResult:
+    """Best ``n_best`` hypotheses of one list so far, best first.
 
-    config: BeamConfig
+    Args:
+        config: the configuration.
+        width: number of running hypotheses.
+        max_length: maximum number of generated tokens.
+    """
+
+    config: BeamSettings
+    width: int
     max_length: int
     finished: list[Hypothesis] = field(default_factory=list)
     unfinished: list[Hypothesis] = field(default_factory=list)
@@ -113,7 +125,12 @@ class _SentenceResult:
         total = score(log_probs, self.config.length_penalty, penalty)
         group = self.finished if finished else self.unfinished
         insort(group, Hypothesis(tuple(ids), tuple(log_probs), finished, total, penalty, violated), key=_rank)
-        del group[self.config.n_best :]
+        del group[self.n_best :]
+
+    @property
+    def n_best(self) -> int:
+        """Number of hypotheses to return, at most."""
+        return min(self.config.n_best, self.width)
 
     def is_settled(self, best_sum: float, position: int) -> bool:
         """Return whether no running hypothesis can change the result; ``best_sum`` is the best of them.
@@ -125,9 +142,9 @@ class _SentenceResult:
             if not self.finished and not self.unfinished:
                 raise no_token_left(position - 1)
             return True
-        if position == self.max_length or (self.config.beam == 1 and self.finished):
+        if position == self.max_length or (self.width == 1 and self.finished):
             return True
-        if len(self.finished) < self.config.n_best:
+        if len(self.finished) < self.n_best:
             return False
         return self.finished[-1].score >= best_sum / self.config.length_penalty.divisor(self.max_length)
 
@@ -138,7 +155,7 @@ class _SentenceResult:
         all_hypotheses = self.finished + self.unfinished
         if self.config.unfinished == "keep":
             all_hypotheses.sort(key=_rank)  # stable: finished ones first among equal scores
-        return all_hypotheses[: self.config.n_best]
+        return all_hypotheses[: self.n_best]
 
 
 def _rank(hypothesis: Hypothesis) -> tuple[int, float]:
@@ -146,21 +163,25 @@ def _rank(hypothesis: Hypothesis) -> tuple[int, float]:
     return len(hypothesis.violated), -hypothesis.score
 
 
-class _Search:
+class Search:
     """The running hypotheses of the active sentences, best first, and the results of all sentences.
 
-    Missing hypotheses are copies of the first one with a sum of minus infinity, so that their continuations
-    are never selected.
+    Those of a sentence are in ``n_lists`` lists of equal width. Each list is searched by itself; a sentence
+    leaves the batch when all its lists are done. Missing hypotheses are copies of the first one with a sum of
+    minus infinity, so that their continuations are never selected.
 
     Args:
         request: the sentences.
         config: the configuration.
+        propose: ranks the continuations of all lists: at least ``width`` of each that do not end, if there
+            are so many.
+        n_lists: number of lists of each sentence; it divides ``config.beam``.
 
     Attributes:
-        results: for each sentence of the request.
+        width: number of hypotheses of a list.
         output: newest output of the model for the running hypotheses.
         sentences: indices in the request of the active sentences.
-        source_lengths: number of real positions, out of S, of each; 0 without a coverage penalty.
+        source_lengths: number of real positions, out of S, of each list; 0 without a coverage penalty.
         constrained: states of the constraints of the running hypotheses; None without constraints.
         sums: ``[A, W]``, log-probability of each hypothesis.
         ids: ``[A, W, t]``, tokens of each hypothesis.
@@ -168,30 +189,50 @@ class _Search:
         attended: ``[A, W, S]``, attention weights of each source position, summed over the tokens.
     """
 
-    def __init__(self, request: Request, config: BeamConfig) -> None:
-        self.request, self.config = request, config
-        self.results = [_SentenceResult(config, max_length) for max_length in request.max_lengths]
-        self.sentences, self.output = request.begin()
+    def __init__(
+        self,
+        request: Request,
+        config: BeamSettings,
+        propose: "Callable[[Search], Candidates]",
+        n_lists: int = 1,
+    ) -> None:
+        if request.on_token is not None and config.beam > 1:
+            raise ValueError(
+                f"on_token requires beam=1, got {config.beam}: the tokens are only known at the end"
+            )
+        if config.coverage and request.source_lengths is None:
+            raise ValueError("a coverage penalty requires source_lengths for all sentences")
+        self.request, self.config, self.propose, self.n_lists = request, config, propose, n_lists
+        self.width = config.beam // n_lists
+        self._results = [
+            SearchResult(config, self.width, max_length)
+            for max_length in request.max_lengths
+            for _ in range(n_lists)
+        ]
+        self.sentences, output = request.begin()
+        self.output = _repeated(output, n_lists)
         lengths = request.source_lengths if config.coverage else None
-        self.source_lengths = [0 if lengths is None else lengths[b] for b in self.sentences]
-        n = len(self.sentences)
+        self.source_lengths = [
+            0 if lengths is None else lengths[b] for b in self.sentences for _ in range(n_lists)
+        ]
+        n = len(self.sentences) * n_lists
         self.sums = np.zeros((n, 1))
         self.ids = np.zeros((n, 1, 0), np.int64)
         self.log_probs = np.zeros((n, 1, 0), np.float32)
         self.attended = np.zeros((n, 1, max(self.source_lengths, default=0)))
-        self.constrained = request.constrained(self.sentences)
+        self.constrained = request.constrained(self.sentences, n_lists)
 
     @property
     def position(self) -> int:
         """Number of generated tokens, t."""
         return self.ids.shape[2]
 
-    def run(self) -> None:
-        """Extend the hypotheses until all sentences are done."""
+    def results(self) -> list[SearchResult]:
+        """Extend the hypotheses until all sentences are done; return the result of each list of each."""
         while self.sentences:
             if self.config.coverage:
                 self._add_attention()
-            candidates = self._candidates()
+            candidates = self.propose(self)
             self._collect_finished(candidates)
             if self.constrained is not None:
                 self._collect_stuck(candidates)
@@ -199,11 +240,16 @@ class _Search:
             remaining = self._still_running()
             if self.request.on_token is not None:
                 for b, token in zip(self.sentences, self.ids[:, 0, -1].tolist(), strict=True):
-                    if not self.results[b].finished:  # otherwise the end token was chosen
+                    if not self._results[b].finished:  # otherwise the end token was chosen
                         self.request.on_token(b, token)
             if not remaining:
-                return
+                break
             self._advance(parents, remaining)
+        return self._results
+
+    def _result(self, i: int) -> SearchResult:
+        """Return the result of a list."""
+        return self._results[self.sentences[i // self.n_lists] * self.n_lists + i % self.n_lists]
 
     def _add_attention(self) -> None:
         """Add the attention weights of one more token; weights of padding are ignored."""
@@ -218,41 +264,26 @@ class _Search:
         weights = attention[:, :longest].cpu().double().numpy().reshape(*self.sums.shape, longest)
         self.attended = self.attended[:, :, :longest] + weights
 
-    def _candidates(self) -> Candidates:
-        """Return the best ``2 * beam`` continuations of each sentence (or all, if fewer).
-
-        They are among the best of each hypothesis, so only those are added up and sorted. Ties are ordered by
-        hypothesis, then by token.
-        """
-        n, logits, blocked = 2 * self.config.beam, self.output.logits, None
-        if self.constrained is not None:
-            logits, blocked = self.constrained.restrict(logits)
-            if self.constrained.has_goals:
-                allowed = log_probabilities(logits, self.request.banned, self.position, blocked)
-                end = self.request.end
-                return allocated_candidates(allowed, self.sums, self.constrained, self.config.beam, end)
-        log_probs, ids = ranked(logits, self.request.banned, n, self.position, blocked)
-        totals = (self.sums.reshape(-1, 1) + log_probs).reshape(len(self.sums), -1)
-        order = (-totals).argsort(axis=1, kind="stable")[:, :n]
-        indices = order + np.arange(0, totals.size, totals.shape[1])[:, None]
-        rows = order // ids.shape[1]
-        return Candidates(totals.take(indices), rows, ids.take(indices), log_probs.take(indices))
+    def restricted(self) -> tuple[Float[Tensor, "N V"], Bool[Tensor, "N V"] | None]:
+        """Return the logits of the next tokens, adjusted by constraints, and which tokens these block."""
+        logits = self.output.logits
+        return (logits, None) if self.constrained is None else self.constrained.restrict(logits)
 
     def _collect_finished(self, candidates: Candidates) -> None:
-        """Collect hypotheses that end among the best ``beam`` candidates of each sentence."""
+        """Collect hypotheses that end among the best ``width`` candidates of each list."""
         ends = candidates.ids == self.request.end
         if not ends.any():
             return
         ends &= candidates.sums > NEVER
-        for i, c in np.argwhere(ends[:, : self.config.beam]).tolist():
+        for i, c in np.argwhere(ends[:, : self.width]).tolist():
             self._collect(i, int(candidates.rows[i, c]), [float(candidates.log_probs[i, c])])
 
     def _collect_stuck(self, candidates: Candidates) -> None:
-        """Collect the hypotheses of sentences of which none can be continued or has finished."""
+        """Collect the hypotheses of lists of which none can be continued or has finished."""
         assert self.constrained is not None
         width = self.sums.shape[1]
         for i in np.flatnonzero((candidates.sums == NEVER).all(axis=1)).tolist():
-            if not self.results[self.sentences[i]].finished:
+            if not self._result(i).finished:
                 for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
                     if violated := self.constrained.blocking(i * width + row):
                         self._collect(i, row, [], violated)
@@ -261,16 +292,16 @@ class _Search:
         """Add a hypothesis to the results, with the log-probability of its end token, if it has one."""
         ids, log_probs = self.ids[i, row].tolist(), [*self.log_probs[i, row].tolist(), *end]
         attended = self.attended[i, row, : self.source_lengths[i]]
-        self.results[self.sentences[i]].add(ids, log_probs, bool(end), attended, violated)
+        self._result(i).add(ids, log_probs, bool(end), attended, violated)
 
     def _extend(self, candidates: Candidates) -> Int[np.ndarray, "A W"]:
-        """Continue with the best ``beam`` candidates that do not end; return the row that each continues."""
-        beam, (n, n_candidates) = self.config.beam, candidates.ids.shape
+        """Continue with the best ``width`` candidates that do not end; return the row that each continues."""
+        width, (n, n_candidates) = self.width, candidates.ids.shape
         continues = (candidates.ids != self.request.end) & (candidates.sums > NEVER)
-        indices = (~continues).argsort(axis=1, kind="stable")[:, :beam]
-        if (missing := beam - indices.shape[1]) > 0:
+        indices = (~continues).argsort(axis=1, kind="stable")[:, :width]
+        if (missing := width - indices.shape[1]) > 0:
             indices = np.pad(indices, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
-        is_live = np.arange(beam) < continues.sum(axis=1, keepdims=True)
+        is_live = np.arange(width) < continues.sum(axis=1, keepdims=True)
         if not (all_live := is_live.all()):
             indices = np.where(is_live, indices, indices[:, :1])
         indices = indices + np.arange(0, n * n_candidates, n_candidates)[:, None]
@@ -286,40 +317,98 @@ class _Search:
 
     def _still_running(self) -> list[int]:
         """Return the indices within ``sentences`` of those to continue; complete the others."""
+        best_sums = self.sums.max(axis=1).tolist()
+        settled = [self._result(i).is_settled(each, self.position) for i, each in enumerate(best_sums)]
+        if self.width == 1:  # A list that is finished has no second hypothesis.
+            self.sums[[i for i in range(len(settled)) if self._result(i).finished]] = NEVER
         remaining = []
-        for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums.max(axis=1).tolist(), strict=True)):
-            if not self.results[b].is_settled(best_sum, self.position):
-                remaining.append(i)
-            elif self.position == self.results[b].max_length:
-                width = self.sums.shape[1]
-                for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
-                    unmet = () if self.constrained is None else self.constrained.unmet(i * width + row)
-                    self._collect(i, row, [], unmet)
+        for a, b in enumerate(self.sentences):
+            lists = range(a * self.n_lists, (a + 1) * self.n_lists)
+            if not all(settled[i] for i in lists):
+                remaining.append(a)
+            elif self.position == self.request.max_lengths[b]:
+                for i in lists:
+                    self._collect_cut(i)
         return remaining
+
+    def _collect_cut(self, i: int) -> None:
+        """Collect the hypotheses of a list that are running at the maximum length."""
+        width = self.sums.shape[1]
+        for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
+            unmet = () if self.constrained is None else self.constrained.unmet(i * width + row)
+            self._collect(i, row, [], unmet)
 
     def _advance(self, parents: Int[np.ndarray, "A W"], remaining: list[int]) -> None:
         """Remove finished sentences, and pass the last token of every other hypothesis to the model."""
         state, device = self.output.state, self.output.logits.device
         if len(remaining) < len(self.sentences):
-            state, parents = state.keep(remaining), parents[remaining]
-            self.sentences = [self.sentences[i] for i in remaining]
-            self.source_lengths = [self.source_lengths[i] for i in remaining]
-            self.sums, self.ids = self.sums[remaining], self.ids[remaining]
-            self.log_probs, self.attended = self.log_probs[remaining], self.attended[remaining]
+            lists = [a * self.n_lists + k for a in remaining for k in range(self.n_lists)]
+            state, parents = state.keep(remaining), parents[lists]
+            self.sentences = [self.sentences[a] for a in remaining]
+            self.source_lengths = [self.source_lengths[i] for i in lists]
+            self.sums, self.ids = self.sums[lists], self.ids[lists]
+            self.log_probs, self.attended = self.log_probs[lists], self.attended[lists]
             if self.constrained is not None:
                 width = parents.shape[1]
-                self.constrained.keep([i * width + row for i in remaining for row in range(width)])
+                self.constrained.keep([i * width + row for i in lists for row in range(width)])
         n, width = parents.shape
         tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
         rows = None
         if self.position == 1:
-            state = state.expand(width) if width > 1 else state
+            state = state.expand(self.config.beam) if self.config.beam > 1 else state
         else:
             unchanged = np.arange(n * width).reshape(n, width)
             continued = parents + unchanged[:, :1]
             if not (continued == unchanged).all():
                 rows = torch.from_numpy(continued.reshape(-1)).to(device)
         self.output = self.request.step(tokens, state, rows)
+
+
+def best_continuations(search: Search) -> Candidates:
+    """Return the best ``2 * width`` continuations of each list (or all, if fewer), by log-probability.
+
+    They are among the best of each hypothesis, so only those are added up and sorted. Ties are ordered by
+    hypothesis, then by token.
+    """
+    n, (logits, blocked), request = 2 * search.width, search.restricted(), search.request
+    if search.constrained is not None and search.constrained.has_goals:
+        allowed = log_probabilities(logits, request.banned, search.position, blocked)
+        return allocated_candidates(allowed, search.sums, search.constrained, search.width, request.end)
+    log_probs, ids = ranked(logits, request.banned, n, search.position, blocked)
+    totals = (search.sums.reshape(-1, 1) + log_probs).reshape(len(search.sums), -1)
+    order = (-totals).argsort(axis=1, kind="stable")[:, :n]
+    return candidates_in(order, totals, log_probs, ids)
+
+
+def candidates_in(
+    order: Int[np.ndarray, "A C"],
+    totals: Float[np.ndarray, "A Wk"],
+    log_probs: Float[np.ndarray, "N k"],
+    ids: Int[np.ndarray, "N k"],
+) -> Candidates:
+    """Return continuations in a given order.
+
+    Args:
+        order: indices within each list, over hypotheses and their tokens.
+        totals: log-probability of each continuation.
+        log_probs: of the tokens.
+        ids: the tokens.
+    """
+    indices = order + np.arange(0, totals.size, totals.shape[1])[:, None]
+    rows = order // ids.shape[1]
+    return Candidates(totals.take(indices), rows, ids.take(indices), log_probs.take(indices))
+
+
+def _repeated(output: StepOutput, n: int) -> StepOutput:
+    """Return the output for ``n`` copies of each prefix; the state is expanded when tokens are appended."""
+    if n == 1:
+        return output
+    logits, state, attention = output
+    return StepOutput(
+        logits.repeat_interleave(n, 0),
+        state,
+        None if attention is None else attention.repeat_interleave(n, 0),
+    )
 
 
 def _append_tokens(

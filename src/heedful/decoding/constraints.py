@@ -87,7 +87,11 @@ class _Row:
 
     @property
     def progress(self) -> int:
-        return sum(constraint.progress(state) for constraint, state in self.pairs)
+        # Of goals that are not reached, the nearest one alone. A token may begin several goals of which only
+        # one can be continued; if all counted, the next token would be a step back.
+        goals = [(constraint.progress(state), constraint.n_goals) for constraint, state in self.pairs]
+        reached = sum(n_goals for n, n_goals in goals if n == n_goals)
+        return reached + max((n for n, n_goals in goals if n < n_goals), default=0)
 
     def after(self, token: int) -> "_Row":
         return _Row(self.constraints, tuple(c.advance(state, token) for c, state in self.pairs))

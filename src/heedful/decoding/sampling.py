@@ -1,4 +1,4 @@
-"""Sampling from the model's distribution, with temperature, top-k, top-p and min-p."""
+"""Sampling from the model's distribution, with temperature, top-k, top-p, min-p and epsilon."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -19,8 +19,8 @@ _NEVER = float("-inf")
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class SampleConfig(OutputRules):
-    """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
+class SampleSettings(OutputRules):
+    """How tokens are drawn.
 
     Args:
         max_length: maximum number of generated tokens; not supported for language models, which have
@@ -29,21 +29,22 @@ class SampleConfig(OutputRules):
         top_k: keep the k most probable tokens; null: all.
         top_p: keep the most probable tokens with this total probability; 1: all.
         min_p: keep tokens with at least this probability relative to the largest; 0: all.
+        epsilon: keep tokens with at least this probability, or the most probable; 0: all.
         seed: random seed.
-        n: number of samples per input; samples with the same text are returned once.
+        n: number of samples per input.
     """
 
-    kind: Literal["sample"] = "sample"
     max_length: MaxLength = MaxLength()
     temperature: NotNegative = 1.0
     top_k: int | None = Field(default=None, ge=1)
     top_p: Fraction = 1.0
     min_p: Fraction = 0.0
+    epsilon: Fraction = 0.0
     seed: int = Field(default=0, ge=0)
     n: Width = 1
 
     @model_validator(mode="after")
-    def _samples_differ(self) -> "SampleConfig":
+    def _samples_differ(self) -> "SampleSettings":
         if self.n > 1 and self.temperature == 0:
             raise ValueError(
                 f"temperature=0 always selects the most probable token, so n={self.n} samples would be "
@@ -52,13 +53,53 @@ class SampleConfig(OutputRules):
         return self
 
 
-def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
+class SampleConfig(SampleSettings):
+    """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
+
+    Args:
+        n: number of samples per input; samples with the same text are returned once.
+    """
+
+    kind: Literal["sample"] = "sample"
+    n: Width = 1
+
+
+class MbrConfig(SampleSettings):
+    """Minimum Bayes risk decoding (`heedful.tasks.generation.minimum_bayes_risk`).
+
+    The answer is the sampled text with the highest expected utility, which is its ``score``.
+
+    Args:
+        temperature: divisor of log-probabilities, above 0.
+        epsilon: keep tokens with at least this probability, or the most probable; 0: all.
+        n: number of samples per input, which are the candidates and what they are compared with.
+        n_best: number of answers to return, by utility; fewer if fewer texts are sampled.
+        utility: what is expected of a text in comparison with a sample: chrF as sacrebleu computes it for
+            sentences, 0 to 100.
+    """
+
+    kind: Literal["mbr"] = "mbr"
+    epsilon: Fraction = 0.02
+    n: Width = 64
+    n_best: Width = 1
+    utility: Literal["chrf"] = "chrf"
+
+    @model_validator(mode="after")
+    def _n_best_fits(self) -> "MbrConfig":
+        if self.n_best > self.n:
+            raise ValueError(f"n_best must be at most n ({self.n}), got {self.n_best}")
+        if self.temperature == 0:
+            raise ValueError("temperature must be above 0: without chance, all samples would be equal")
+        return self
+
+
+def sample(request: Request, config: SampleSettings) -> list[list[Hypothesis]]:
     """Sample ``config.n`` hypotheses for each sentence, token by token.
 
-    Log-probabilities are divided by the temperature; then `keep_top_k`, `keep_top_p` and `keep_min_p` are
-    applied in this order, and one token is drawn from the remaining ones. Samples depend only on the seed,
-    the ordinal, the index of the sample, the position and the model, not on the other sentences of the
-    batch. ``request.on_token`` requires a single sample per sentence.
+    Log-probabilities are divided by the temperature; then `keep_top_k`, `keep_top_p`, `keep_min_p` and
+    `keep_epsilon` are applied in this order, and one token is drawn from the remaining ones. Samples depend
+    only on the seed, the ordinal, the index of the sample, the position and the model, not on the other
+    sentences of the batch. ``request.on_token`` requires a single sample per sentence.
 
     Returns:
         For each sentence its samples, in order. ``log_probs`` are those of the model, before temperature and
@@ -85,6 +126,8 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
             weights = keep_top_p(weights, config.top_p)
         if config.min_p > 0:
             weights = keep_min_p(weights, config.min_p)
+        if config.epsilon > 0:
+            weights = keep_epsilon(weights, config.epsilon)
         ids = draw(weights, noise.at(position)[list(sentences)].flatten())
         token_log_probs = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
         return ids.cpu().numpy(), token_log_probs.cpu().numpy()
@@ -121,6 +164,13 @@ def keep_min_p(weights: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
     """Keep the tokens at least ``p`` times as probable as the most probable one (Nguyen et al. 2024)."""
     probabilities = weights.softmax(dim=1)
     return weights.masked_fill(probabilities < p * probabilities.amax(dim=1, keepdim=True), _NEVER)
+
+
+def keep_epsilon(weights: Float[Tensor, "N V"], epsilon: float) -> Float[Tensor, "N V"]:
+    """Keep the tokens with at least this probability, and the most probable ones (Hewitt et al. 2022)."""
+    probabilities = weights.softmax(dim=1)
+    is_rare = (probabilities < epsilon) & (probabilities < probabilities.amax(dim=1, keepdim=True))
+    return weights.masked_fill(is_rare, _NEVER)
 
 
 def draw(weights: Float[Tensor, "N V"], uniform: Float[Tensor, " N"]) -> Int[Tensor, " N"]:

@@ -3,10 +3,11 @@
 | generation_config.json | heedful's ``decoding`` |
 |---|---|
 | num_beams 1, do_sample false | greedy |
-| num_beams k | beam: k |
+| num_beams k | beam: k (of a diverse beam search, without its groups) |
 | length_penalty | length_penalty ``average``, alpha: both divide by ``length ** alpha`` |
 | early_stopping ``never`` | the exact stopping of heedful's beam search |
 | do_sample, temperature, top_k, top_p, min_p | sample: the same |
+| epsilon_cutoff | epsilon |
 | max_length, max_new_tokens | the most tokens to generate; max_length also counts the start token or prompt |
 
 Older folders have the same keys in ``config.json``; transformers reads them there if there is no
@@ -15,7 +16,7 @@ Older folders have the same keys in ``config.json``; transformers reads them the
 
 from typing import Any, NamedTuple
 
-from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamSettings, DecodingConfig, DiverseBeamConfig, MbrConfig, SampleSettings
 from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.typing import JsonObject
@@ -100,11 +101,13 @@ def _read_sampling(settings: Settings) -> JsonObject:
     temperature = settings.get("temperature", (int, float), 1.0)
     top_k = settings.get("top_k", int, _LIBRARY_TOP_K)
     top_p, min_p = settings.get("top_p", (int, float), 1.0), settings.get("min_p", (int, float), 0.0)
+    epsilon = settings.get("epsilon_cutoff", (int, float), 0.0)
     for key, value, is_valid in (
         ("temperature", temperature, temperature > 0),
         ("top_k", top_k, top_k >= 0),
         ("top_p", top_p, 0 < top_p <= 1),
         ("min_p", min_p, 0 <= min_p <= 1),
+        ("epsilon_cutoff", epsilon, 0 <= epsilon <= 1),
     ):
         if not is_valid:
             raise settings.error(key, f"out of range: {value}")
@@ -114,6 +117,7 @@ def _read_sampling(settings: Settings) -> JsonObject:
         "top_k": top_k or None,
         "top_p": float(top_p),
         "min_p": float(min_p),
+        "epsilon": float(epsilon),
     }
 
 
@@ -149,7 +153,7 @@ class WrittenGeneration(NamedTuple):
     notes: list[str]
 
 
-def write_generation(config: GreedyConfig | BeamConfig | SampleConfig) -> WrittenGeneration:
+def write_generation(config: DecodingConfig) -> WrittenGeneration:
     """Return the keys for a decoding, without limits and special tokens.
 
     Every key that a pipeline of transformers has a default of its own for is written.
@@ -167,9 +171,9 @@ def write_generation(config: GreedyConfig | BeamConfig | SampleConfig) -> Writte
     return WrittenGeneration(content, notes)
 
 
-def _written_search(config: GreedyConfig | BeamConfig | SampleConfig) -> WrittenGeneration:
+def _written_search(config: DecodingConfig) -> WrittenGeneration:
     match config:
-        case SampleConfig() if config.temperature > 0:
+        case SampleSettings() if config.temperature > 0:
             content: JsonObject = {
                 "do_sample": True,
                 "num_beams": 1,
@@ -177,10 +181,22 @@ def _written_search(config: GreedyConfig | BeamConfig | SampleConfig) -> Written
                 "top_k": config.top_k or 0,
                 "top_p": config.top_p,
                 **({"min_p": config.min_p} if config.min_p else {}),
+                **({"epsilon_cutoff": config.epsilon} if config.epsilon else {}),
             }
-            return WrittenGeneration(content, [])
-        case BeamConfig() if config.beam > 1:
+            notes = []
+            if isinstance(config, MbrConfig):
+                notes.append(
+                    "decoding.kind=mbr: not exported, because transformers has no minimum Bayes risk "
+                    "decoding; the files describe how samples are drawn"
+                )
+            return WrittenGeneration(content, notes)
+        case BeamSettings() if config.beam > 1:
             penalty, notes = _written_penalty(config.length_penalty)
+            if isinstance(config, DiverseBeamConfig):
+                notes.append(
+                    "decoding.groups, decoding.diversity: not exported, because transformers has no diverse "
+                    "beam search of its own; the files describe a beam search"
+                )
             if config.coverage:
                 notes.append("decoding.coverage: not exported, because transformers has no coverage penalty")
             content = {"num_beams": config.beam, "length_penalty": penalty, "early_stopping": "never"}

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from heedful.checks import check_text, texts, whole_number
 from heedful.config import Config
-from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
+from heedful.decoding.config import (
+    BeamConfig,
+    DecodingConfig,
+    SampleConfig,
+    SampleSettings,
+    check_streaming,
+)
+from heedful.decoding.rules import OutputRules
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import is_unicode, parse_json
 from heedful.limits import too_large
@@ -239,7 +246,7 @@ def decoding_of(
         raise RequestError("decoding: not supported for this run, whose task generates no text")
     if isinstance(decoding, Mapping):
         return decoding_from(Tree.of({"decoding": plain(decoding, "decoding")}, Mark("the request")))
-    if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
+    if not isinstance(decoding, OutputRules):
         raise RequestError(
             "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "
             f"got {type_name(decoding)}"
@@ -260,14 +267,14 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
     if decoding is None:
         option = f"n_best={n_best}" if beam is None else f"beam={beam}"
         raise RequestError(f"{option}: not supported for this run, whose task generates no text")
-    if decoding.kind == "sample":
+    if isinstance(decoding, SampleSettings):
         if beam is not None:
             raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
-        changes: JsonObject = {"n": n_best}
+        changes: JsonObject = {"n" if decoding.kind == "sample" else "n_best": n_best}
     else:
-        changes = {"kind": "beam", "beam": beam, "n_best": n_best}
+        changes = {"beam": beam, "n_best": n_best}
         if decoding.kind == "greedy":
-            changes["beam"] = beam or n_best
+            changes = {"kind": "beam", "beam": beam or n_best, "n_best": n_best}
     settings = decoding.model_dump(mode="json")
     settings |= {key: value for key, value in changes.items() if value is not None}
     return decoding_from(Tree.of({"decoding": settings}, Mark("the request")))

@@ -81,7 +81,8 @@ class Prediction:
     Args:
         text: the answer.
         score: what hypotheses were ranked by: the sum of ``log_probs`` after length and coverage
-            penalties (see `heedful.decoding.scoring`).
+            penalties (see `heedful.decoding.scoring`); of minimum Bayes risk decoding, the expected utility,
+            0 to 100.
         tokens: the pieces that were generated, the end token not among them.
         log_probs: natural log-probabilities, one for each generated token; one more than ``tokens``
             when the model ended by itself, for the end token.

@@ -15,7 +15,7 @@ from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
-from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
+from heedful.decoding.config import BeamConfig, BeamSettings, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -171,7 +171,7 @@ class Seq2SeqRecipe(schema.Recipe):
     def _attends_for_coverage(self) -> None:
         """Check now, not after the training, that a coverage penalty has weights to sum."""
         for key, decoding in self.decodings.items():
-            if not isinstance(decoding, BeamConfig) or not decoding.coverage:
+            if not isinstance(decoding, BeamSettings) or not decoding.coverage:
                 continue
             if getattr(self.model, "attention", True) is None:
                 raise ValueError(

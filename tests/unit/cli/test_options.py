@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from heedful.cli.main import app
 from heedful.cli.options import Beam, Decoding, Device, Json, changed_decoding, expand_option_groups
-from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamConfig, GreedyConfig, MbrConfig, SampleConfig
 from heedful.errors import RequestError
 
 
@@ -86,6 +86,13 @@ def test_options_of_sampling_are_short_for_overrides(own, name):
 
 def test_zero_is_a_temperature():
     assert Decoding(temperature=0.0).settings(GreedyConfig()) == SampleConfig(temperature=0)
+
+
+def test_minimum_bayes_risk_decoding_samples():
+    own = MbrConfig(n=9, epsilon=0.1)
+    assert Decoding(temperature=0.5).settings(own) == own.model_copy(update={"temperature": 0.5})
+    changed = Decoding(top_k=4, decoding=["kind=mbr", "n=5"]).settings(BeamConfig())
+    assert changed == MbrConfig(top_k=4, n=5)
 
 
 def test_other_settings_of_a_recipe_that_samples_are_kept():

@@ -5,13 +5,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request, StepOutput
 from heedful.decoding.sampling import (
+    MbrConfig,
     SampleConfig,
     Uniforms,
     draw,
+    keep_epsilon,
     keep_min_p,
     keep_top_k,
     keep_top_p,
@@ -69,6 +72,27 @@ def test_min_p_by_hand(rows, p):
     for row, ids in zip(rows, kept(got), strict=True):
         chances = probabilities(row)
         assert ids == [i for i in range(7) if chances[i] >= p * max(chances) and row[i] > -math.inf]
+
+
+@given(ROWS, st.sampled_from([0.0101, 0.1313, 0.5171, 0.9191, 1.0]))
+def test_epsilon_by_hand(rows, epsilon):
+    got = keep_epsilon(torch.tensor(rows), epsilon)
+    for row, left, ids in zip(rows, got.tolist(), kept(got), strict=True):
+        chances = probabilities(row)
+        if any(abs(chance - epsilon) < 1e-6 for chance in chances):
+            return  # too close to call in 32 bits
+        assert ids == [
+            i for i in range(7) if (chances[i] >= epsilon or row[i] == max(row)) and row[i] > -math.inf
+        ]
+        assert [left[i] for i in ids] == [row[i] for i in ids]
+
+
+def test_minimum_bayes_risk_needs_samples_that_differ_and_as_many_as_answers():
+    with pytest.raises(ValidationError, match=r"n_best must be at most n \(4\), got 5"):
+        MbrConfig(n=4, n_best=5)
+    for n in (1, 3):
+        with pytest.raises(ValidationError, match="temperature"):
+            MbrConfig(n=n, temperature=0.0)
 
 
 def test_a_min_p_of_one_keeps_the_most_probable():

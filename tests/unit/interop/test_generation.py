@@ -5,7 +5,14 @@ import json
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import (
+    BeamConfig,
+    DecodingConfig,
+    DiverseBeamConfig,
+    GreedyConfig,
+    MbrConfig,
+    SampleConfig,
+)
 from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import Checkpoint
@@ -15,7 +22,7 @@ DECODINGS = {
     "greedy": GreedyConfig(),
     "beam, average": BeamConfig(beam=3, length_penalty=AverageLength(alpha=0.7), unfinished="keep"),
     "beam, no penalty": BeamConfig(beam=5, length_penalty=NoPenalty(), unfinished="keep"),
-    "sample": SampleConfig(temperature=0.7, top_k=11, top_p=0.9, min_p=0.1),
+    "sample": SampleConfig(temperature=0.7, top_k=11, top_p=0.9, min_p=0.1, epsilon=0.02),
     "sample from all": SampleConfig(),
 }
 
@@ -60,6 +67,19 @@ def test_the_penalty_of_gnmt_is_fitted_at_25_tokens_and_named():
 
 def test_coverage_is_named():
     assert "coverage" in write_generation(BeamConfig(coverage=0.2, length_penalty=NoPenalty())).notes[0]
+
+
+def test_the_groups_of_a_diverse_beam_search_are_named():
+    shared = {"beam": 6, "length_penalty": NoPenalty()}
+    content, (note,) = write_generation(DiverseBeamConfig(groups=3, **shared))
+    assert content == write_generation(BeamConfig(**shared)).content
+    assert note.startswith("decoding.groups, decoding.diversity: not exported")
+
+
+def test_minimum_bayes_risk_decoding_is_written_as_its_samples():
+    content, (note,) = write_generation(MbrConfig(temperature=0.5))
+    assert content == write_generation(SampleConfig(temperature=0.5, epsilon=0.02)).content
+    assert note.startswith("decoding.kind=mbr: not exported")
 
 
 def test_what_transformers_does_without_keys_is_applied(tmp_path):

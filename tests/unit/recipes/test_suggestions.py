@@ -43,7 +43,7 @@ MESSAGES = {
     "seed=3": "did you mean 'training.seed'?",
     "model.seed=3": "did you mean 'training.seed'?",
     "training.label_smoothing=0": "did you mean 'objective.label_smoothing'?",
-    "training.temperature=1": "did you mean 'decoding.temperature', which needs decoding.kind=sample?",
+    "training.temperature=1": "did you mean 'decoding.temperature', which needs decoding.kind=sample or mbr?",
     "model.alpha=1": "did you mean 'decoding.length_penalty.alpha'?",
 }
 

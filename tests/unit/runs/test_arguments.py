@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from heedful.decoding.config import BeamConfig, DiverseBeamConfig, GreedyConfig, MbrConfig, SampleConfig
 from heedful.errors import RequestError
-from heedful.runs.arguments import checked_options, inputs_of
+from heedful.runs.arguments import checked_options, inputs_of, with_beam
 from heedful.tasks.task_info import Columns
 
 IMAGES = Columns(("image", "label"), ("image",), images=("image",))
@@ -43,3 +44,23 @@ def test_stop_texts_are_read_once_and_are_texts():
             checked_options({name: value})
     with pytest.raises(RequestError, match=r"stop\[1\]: expected a text, got 3"):
         checked_options({"stop": ["a", 3]})
+
+
+@pytest.mark.parametrize(
+    "decoding, beam, n_best, expected",
+    [
+        (GreedyConfig(), None, 3, BeamConfig(beam=3, n_best=3)),
+        (BeamConfig(beam=2, coverage=0.1), 5, None, BeamConfig(beam=5, coverage=0.1)),
+        (DiverseBeamConfig(diversity=2.0), 6, 3, DiverseBeamConfig(beam=6, n_best=3, diversity=2.0)),
+        (SampleConfig(seed=3), None, 3, SampleConfig(seed=3, n=3)),
+        (MbrConfig(n=9), None, 3, MbrConfig(n=9, n_best=3)),
+    ],
+)
+def test_a_beam_and_a_number_of_answers_change_a_decoding(decoding, beam, n_best, expected):
+    assert with_beam(decoding, beam, n_best) == expected
+
+
+def test_samples_have_no_beam():
+    for decoding in (SampleConfig(), MbrConfig()):
+        with pytest.raises(RequestError, match="beam=3 is not supported by sampling"):
+            with_beam(decoding, 3, None)

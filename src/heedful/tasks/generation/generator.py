@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamSettings, DecodingConfig, SampleSettings
 from heedful.decoding.protocol import DecodingState, StepOutput
 from heedful.models.base import Model
 from heedful.nn.layout import Layout, Tokens
@@ -76,11 +76,11 @@ def last_rows(weights: Float[Tensor, "B H Q S"], layout: Layout) -> Float[Tensor
     return layout.merge(width).unpad(mean)[layout.last]
 
 
-def n_hypotheses(decoding: GreedyConfig | BeamConfig | SampleConfig) -> int:
+def n_hypotheses(decoding: DecodingConfig) -> int:
     """Return how many hypotheses of an input are decoded at a time."""
-    if isinstance(decoding, BeamConfig):
+    if isinstance(decoding, BeamSettings):
         return decoding.beam
-    return decoding.n if isinstance(decoding, SampleConfig) else 1
+    return decoding.n if isinstance(decoding, SampleSettings) else 1
 
 
 @dataclass(frozen=True)

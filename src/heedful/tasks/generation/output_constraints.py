@@ -277,7 +277,7 @@ class ConstraintBuilder:
         if prediction.alternatives:
             alternatives = [self.checked(other, wanted) for other in prediction.alternatives]
             prediction = replace(prediction, alternatives=alternatives)
-        if prediction.error is not None or any(note.startswith(_MARK) for note in prediction.notes):
+        if prediction.error is not None:
             return prediction
         text, prefix = prediction.text, self._preprocessing
         names = [f"must {phrase!r}" for phrase in wanted.must if self.form(phrase) not in text]
@@ -288,9 +288,13 @@ class ConstraintBuilder:
             names.append(grammar.name)
         if len(prediction.ids) < self.decoding.min_length:
             names.append(f"min_length={self.decoding.min_length}")
-        if not names:
+        mark = next((note for note in prediction.notes if note.startswith(_MARK)), "")
+        known = f", {mark.removeprefix(_MARK)},"
+        if not (missing := [name for name in names if f", {name}," not in known]):
             return prediction
-        return replace(prediction, finished=False, notes=join_notes(violated_note(names), prediction.notes))
+        notes = tuple(note for note in prediction.notes if note != mark)
+        mark = ", ".join([mark, *missing]) if mark else violated_note(missing) or ""
+        return replace(prediction, finished=False, notes=join_notes(mark, notes))
 
 
 def grammar_of(options: PredictOptions) -> tuple[str, str] | None:

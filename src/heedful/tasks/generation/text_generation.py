@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from heedful.data.images import LazyImage
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode, n_answers, with_spares
+from heedful.decoding.config import BeamSettings, DecodingConfig, decode, with_spares
 from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
@@ -14,6 +14,7 @@ from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.nn.modes import evaluating
 from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
+from heedful.tasks.generation.minimum_bayes_risk import answers
 from heedful.tasks.generation.output_constraints import (
     NO_CONSTRAINTS,
     ConstraintBuilder,
@@ -93,7 +94,7 @@ class TextGenerator(Streaming):
             constraints: of each output; empty: none.
         """
         specials = self.tokenizer.specials
-        coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
+        coverage = isinstance(self.decoding, BeamSettings) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
         with evaluating(self.model), streamed(self.detokenizer, on_text) as on_token:
             first_output, encoder_input = self.sequence_format.prefill(generator, sources, self.device)
@@ -140,12 +141,12 @@ class TextGenerator(Streaming):
         source and the finished hypothesis. If that was cut at the last position of the model, its last token
         was generated, but cannot be read; there is then no row for an end token.
         """
-        best, *alternatives = self.detokenizer.predictions(hypotheses, n_answers(self.decoding))
+        best, *alternatives = answers(self.detokenizer, hypotheses, self.decoding)
         best = self.constraints.checked(replace(best, alternatives=alternatives), constraints)
         if not self.options.attention:
             return best
         limit = self.sequence_format.max_target_length(len(source))
-        read = hypotheses[0].ids[: None if limit is None else max(0, limit - 1)]
+        read = best.ids[: None if limit is None else max(0, limit - 1)]
         batch = self.sequence_format.collate([source], [read]).to(self.device)
         with evaluating(self.model):
             weights = score_targets(self.model, batch, attention=True)[0].attention

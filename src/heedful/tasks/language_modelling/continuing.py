@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode, n_answers, with_spares
+from heedful.decoding.config import BeamSettings, DecodingConfig, decode, with_spares
 from heedful.decoding.protocol import DecodingState, Hypothesis, Request, StepOutput
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
@@ -18,6 +18,7 @@ from heedful.nn.layout import Tokens
 from heedful.nn.modes import evaluating
 from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
+from heedful.tasks.generation.minimum_bayes_risk import answers
 from heedful.tasks.generation.output_constraints import (
     NO_CONSTRAINTS,
     ConstraintBuilder,
@@ -412,8 +413,8 @@ class Completer(Streaming):
         hypotheses: Sequence[Hypothesis],
         constraints: OutputConstraints,
     ) -> Prediction:
-        answers = self._detokenizer(prompt).predictions(hypotheses, n_answers(self.decoding))
-        best, *alternatives = (self.constraints.checked(answer, constraints) for answer in answers)
+        found = answers(self._detokenizer(prompt), hypotheses, self.decoding)
+        best, *alternatives = (self.constraints.checked(answer, constraints) for answer in found)
         unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
         limit = self.limits.max_new_tokens
         is_cut = not best.finished and len(best.ids) == limit
@@ -440,7 +441,7 @@ def refuse_source(decoding: DecodingConfig) -> None:
             "decoding.max_length is not supported here (a completion has no source to measure by); set "
             "completion.max_new_tokens"
         )
-    if isinstance(decoding, BeamConfig) and decoding.coverage:
+    if isinstance(decoding, BeamSettings) and decoding.coverage:
         raise RequestError(
             "decoding.coverage is not supported here (a language model has no source); remove it"
         )
