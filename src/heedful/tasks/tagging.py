@@ -45,6 +45,7 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     check_new,
     first_labels,
+    index_of_label,
     label_index,
 )
 from heedful.tasks.inputs.texts import (
@@ -324,6 +325,11 @@ class Tagging(TextTask):
         if len(tags) < FEWEST_LABELS:
             raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return LabelProcessor(tokenizer, tuple(tags))
+
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the tags of the row that do not occur in the training rows."""
+        known = index_of_label(self.processor.labels)
+        return [tag for tag in words_and_tags(row)[1] if tag not in known]
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the words, and for each id 0, or the number of its tag plus 1 if a word begins.
