@@ -208,6 +208,11 @@ class Task(ABC):
                 f"{', '.join(sorted(others))}: for example, set training.metric=loss"
             )
 
+    @property
+    def known_tags(self) -> frozenset[str]:
+        """The tags of words that the run has learned; lines of CoNLL files that have one are words."""
+        return frozenset()
+
     def split_labels(self, text: str) -> list[str] | None:
         """Return the labels or tags in a text of their column; None: it is one class."""
         return None

@@ -20,7 +20,9 @@ from pydantic import Field
 from torch import nn
 
 from heedful.artifacts.run_folder import TRANSITIONS, RunFolder
+from heedful.data.annotated import SentenceRow
 from heedful.data.batch import Batch
+from heedful.data.conll_lines import COMMENT
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
@@ -42,6 +44,7 @@ from heedful.tasks.entities import entities_of
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
+    UNKNOWN_REMEDY,
     UnknownLabels,
     check_new,
     first_labels,
@@ -106,6 +109,12 @@ from heedful.typing import JsonMapping, JsonObject
 
 # Rows whose words are encoded together.
 CHUNK = 1000
+
+COMMENTS_REMEDY = (
+    "if such lines are comments, train with data.train.comments=always (and data.valid.comments=always, if "
+    "there is a file of validation data); otherwise correct their tags"
+)
+"""What to do about unknown tags of lines that begin with ``#``."""
 
 SPAN_METRICS = frozenset({"span-f1", "span-precision", "span-recall"})
 """Metrics of tags that encode spans."""
@@ -326,6 +335,11 @@ class Tagging(TextTask):
             raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return LabelProcessor(tokenizer, tuple(tags))
 
+    @property
+    def known_tags(self) -> frozenset[str]:
+        """The tags; none before the processor is made."""
+        return frozenset(self.processor.labels if hasattr(self, "processor") else ())
+
     def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
         """Return the tags of the row that do not occur in the training rows."""
         known = index_of_label(self.processor.labels)
@@ -341,8 +355,14 @@ class Tagging(TextTask):
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
-            for row, (_, tags), words in zip(block, pairs, ids, strict=True):
-                tag_ids = [label_index(tag, labels, row.location, "tag") + 1 for tag in tags]
+            for row, (texts, tags), words in zip(block, pairs, ids, strict=True):
+                remedies = (
+                    COMMENTS_REMEDY if _may_be_comment(row, text) else UNKNOWN_REMEDY for text in texts
+                )
+                tag_ids = [
+                    label_index(tag, labels, row.location, "tag", remedy) + 1
+                    for tag, remedy in zip(tags, remedies, strict=True)
+                ]
                 marks = (
                     [tag_id, *[0] * (len(word) - 1)] for tag_id, word in zip(tag_ids, words, strict=True)
                 )
@@ -601,7 +621,8 @@ class Tagging(TextTask):
         )
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
-        return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
+        of_tags = [*unknown.notes("tag"), *self._notes_on_comments(predicted.rows)]
+        return unknown.counted_in(scores), [*of_tags, *notes]
 
     def compared(self, predicted: PredictedRows[Tagged]) -> Iterator[JsonMapping]:
         """Yield the right tags of each row, and how many were predicted."""
@@ -613,7 +634,27 @@ class Tagging(TextTask):
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
         located_tags = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
-        return UnknownLabels.among(located_tags, self.processor.labels, "tag")
+        remedy = COMMENTS_REMEDY if self._n_like_comments(rows) else ""
+        return UnknownLabels.among(located_tags, self.processor.labels, "tag", remedy)
+
+    def _n_like_comments(self, rows: Sequence[LocatedRow[Row]]) -> int:
+        """Return the number of words with unknown tags whose lines begin with ``#``."""
+        known = index_of_label(self.processor.labels)
+        return sum(
+            tag not in known and _may_be_comment(row, word)
+            for row in rows
+            for word, tag in zip(*words_and_tags(row), strict=True)
+        )
+
+    def _notes_on_comments(self, rows: Sequence[LocatedRow[Row]]) -> Iterator[str]:
+        """Yield a note if lines with unknown tags begin with ``#``."""
+        if n := self._n_like_comments(rows):
+            yield f"lines with unknown tags that begin with #: {n:,}; {COMMENTS_REMEDY}"
+
+
+def _may_be_comment(row: LocatedRow[Row], word: str) -> bool:
+    """Whether a word of a CoNLL file may be a comment."""
+    return isinstance(row.row, SentenceRow) and word.startswith(COMMENT)
 
 
 def _words_in(task_input: TaskInput, split_line: Callable[[str], list[str]] = split) -> list[str]:

@@ -1,6 +1,8 @@
 """Taggers as runs: trained, resumed, scored; what their recipes and data refuse."""
 
 import json
+import re
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -376,6 +378,57 @@ def test_comments_of_conll_files_are_noted_and_spans_are_scored_in_their_scheme(
     assert result["span F1"].signature == "scheme:bioes|average:micro|ill-formed:begins"
     assert result["span F1"].counts == {"spans": 2}
     assert [note for note in result.notes if note.endswith("as words: 2 (other.conll:1, other.conll:6)")]
+
+
+def trained_on(folder, **data):
+    training = {"max_updates": 1, "validate_every": 1}
+    made = recipe(data={"test": {}, **data}, training=training).model_copy(update={"root": str(folder)})
+    train_run(made, folder / "run", device="cpu")
+    return load(folder / "run", device="cpu")
+
+
+LINES = {"kind": "conll", "columns": {"words": 0, "tags": 1}}
+COMMENTS = r"if such lines are comments, train with data\.train\.comments=always \(and data\.valid\.comments="
+
+
+def test_an_unknown_tag_of_validation_lines_that_may_be_comments(tmp_path):
+    """A comment between words that has as many fields as they; the setting that the message names helps."""
+    (tmp_path / "train.conll").write_text("a B-X\nb O\n\n" * 3)
+    (tmp_path / "valid.conll").write_text("a B-X\n# page7\nb O\n")
+    train, valid = {**LINES, "paths": "train.conll"}, {**LINES, "paths": "valid.conll"}
+    with pytest.raises(
+        DataError, match=rf"^data\.valid: valid\.conll:1: unknown tag 'page7', .*; {COMMENTS}"
+    ):
+        trained_on(tmp_path, train=train, valid=valid)
+    always = {"comments": "always"}
+    run = trained_on(tmp_path, train=train | always, valid=valid | always)
+    assert run.task.processor.labels == ("B-X", "O")
+
+
+def test_an_unknown_tag_of_scored_lines_that_may_be_comments(tmp_path):
+    (tmp_path / "train.conll").write_text("".join(f"w{n} B-X\nb O\n\n" for n in range(60)))
+    run = trained_on(tmp_path, train={**LINES, "paths": "train.conll"}, valid=None, split={"valid": 0.2})
+    (tmp_path / "own.conll").write_text("a B-X\n# page7\nb O\n")
+    result = evaluate(run, "own", run.task.source_from([tmp_path / "own.conll"]))
+    (note,) = [note for note in result.notes if "begin with #" in note]
+    assert re.match(f"lines with unknown tags that begin with #: 1; {COMMENTS}", note)
+    (tmp_path / "own.conll").write_text("a p1\n# page7\n")
+    with pytest.raises(DataError, match=f"unknown tag 'p1', .*; {COMMENTS}"):
+        evaluate(run, "own", run.task.source_from([tmp_path / "own.conll"]))
+
+
+def test_comments_before_a_sentence_are_not_scored(tmp_path):
+    """A file of one sentence; a word is told from a comment by the tags of the run."""
+    words = "".join(f"w{n} NN B-X\n" + "# SYM O\n" * (n % 2) + "\n" for n in range(60))
+    (tmp_path / "train.conll").write_text(words)
+    for number in (1, 2):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        source = {"kind": "conll", "columns": {"words": 0, "tags": number}, "paths": "train.conll"}
+        run = trained_on(tmp_path, train=source, valid=None, split={"valid": 0.2})
+        (tmp_path / "own.conll").write_text("# id d1\n# SYM O\na NN B-X\n")
+        result = evaluate(run, "own", run.task.source_from([tmp_path / "own.conll"]))
+        assert [row["words"] for row in result.records()] == [["#", "a"]]
+        assert any(note.endswith("own.conll:1)") and "as words: 1 (" in note for note in result.notes)
 
 
 def well_formed_rows(n, seed):
