@@ -23,11 +23,12 @@ from heedful.artifacts.run_folder import TRANSITIONS, RunFolder
 from heedful.data.annotated import SentenceRow
 from heedful.data.batch import Batch
 from heedful.data.conll_lines import COMMENT
+from heedful.data.findings import counted
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, quoted
 from heedful.identifiers import in_order
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
@@ -44,7 +45,6 @@ from heedful.tasks.entities import entities_of
 from heedful.tasks.evaluation import Batches, PredictedRows
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
-    UNKNOWN_REMEDY,
     UnknownLabels,
     check_new,
     first_labels,
@@ -72,7 +72,15 @@ from heedful.tasks.inputs.words import (
 )
 from heedful.tasks.metrics.calibration import calibration_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.metrics.spans import SCHEMES, Scheme, SchemeName, Span, nearest_scheme, scheme_of
+from heedful.tasks.metrics.spans import (
+    SCHEMES,
+    Scheme,
+    SchemeName,
+    Span,
+    nearest_scheme,
+    other_scheme,
+    scheme_of,
+)
 from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.model_input import (
     INPUT,
@@ -100,6 +108,7 @@ from heedful.tasks.tag_sequences import (
     Transitions,
     TransitionsRecord,
     read_transitions,
+    tag_sentences,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
@@ -156,7 +165,8 @@ class EvaluationConfig(schema.EvaluationConfig):
     Args:
         spans: the scheme in which tags encode spans, of which precision, recall and F1 are reported: ``bio``
             (also IO and IOB1), ``bioes``, ``bilou`` or ``bmes``, where other tags are outside of spans;
-            ``auto``: that of the training tags, if all are ``O`` or fit one scheme; ``none``: no spans.
+            ``auto``: that of the training tags, if all are ``O`` or fit one scheme; ``none``: no spans. A
+            scheme is refused if the training tags are in another.
     """
 
     spans: Literal["auto", "none"] | SchemeName = "auto"
@@ -351,22 +361,35 @@ class Tagging(TextTask):
         Raises:
             DataError: the numbers of words and tags of a row differ, or a tag is unknown.
         """
-        rows, labels = iter(rows), self.processor.labels
+        rows = iter(rows)
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
             for row, (texts, tags), words in zip(block, pairs, ids, strict=True):
-                remedies = (
-                    COMMENTS_REMEDY if _may_be_comment(row, text) else UNKNOWN_REMEDY for text in texts
-                )
-                tag_ids = [
-                    label_index(tag, labels, row.location, "tag", remedy) + 1
-                    for tag, remedy in zip(tags, remedies, strict=True)
-                ]
+                tag_ids = [self._tag_index(row, text, tag) + 1 for text, tag in zip(texts, tags, strict=True)]
                 marks = (
                     [tag_id, *[0] * (len(word) - 1)] for tag_id, word in zip(tag_ids, words, strict=True)
                 )
                 yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.location)
+
+    def _tag_index(self, row: LocatedRow[Row], word: str, tag: str) -> int:
+        """Return the number of the tag of a word, from 0.
+
+        Raises:
+            DataError: it is unknown.
+        """
+        labels = self.processor.labels
+        if tag in index_of_label(labels) or _may_be_comment(row, word):
+            return label_index(tag, labels, row.location, "tag", COMMENTS_REMEDY)
+        own = self.scheme
+        if own is not None and "-" in tag and not own.encodes(tag):
+            for other in SCHEMES.values():
+                if other.encodes(tag):
+                    raise DataError(
+                        f"{row.location}: the tag {quoted(tag)} is in the scheme {other.name}, but spans are "
+                        f"scored in {own.name}; {self._scheme_remedy(other)}"
+                    )
+        return label_index(tag, labels, row.location, "tag")
 
     def limits(self) -> Sequence[WordLimit]:
         """Return the limit of words; long rows are read in stretches."""
@@ -401,12 +424,21 @@ class Tagging(TextTask):
         return scheme_of(self.processor.labels) if setting == "auto" else SCHEMES[setting]
 
     def check_data(self, data: PreparedData) -> None:
-        """Check that a scheme of the recipe fits some of the tags."""
+        """Check that a scheme of the recipe is that of the tags."""
         scheme, tags = self.scheme, self.processor.labels
         if scheme is not None and not any(map(scheme.encodes, tags)):
             raise RequestError(
                 f"evaluation.spans={scheme.name}: no tag encodes a span in this scheme; the tags are "
                 f"{first_labels(tags)}; remove this setting"
+            )
+        if scheme is None or self.recipe.evaluation.spans == "auto":
+            return
+        if other := other_scheme(tag_sentences(data.train, tags), scheme):
+            n_rows = counted(other.n_unfitting, other.n_sentences)
+            raise RequestError(
+                f"evaluation.spans={scheme.name}: the training tags are in the scheme {other.scheme.name}: "
+                f"{n_rows} rows with spans do not fit {scheme.name}, such as {other.example}; set "
+                f"evaluation.spans={other.scheme.name}, or remove this setting"
             )
 
     def unavailable_metrics(self, data: PreparedData) -> Mapping[str, str]:
@@ -424,9 +456,30 @@ class Tagging(TextTask):
         return split(text)
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """Note that spans are not scored, if some of the tags encode spans."""
+        """Note that spans are not scored, if some of the tags encode spans, or are in two schemes."""
         note = self._almost_spans() if self.recipe.evaluation.spans == "auto" else ""
-        return [f"no scores of spans: {note}"] if note else []
+        notes = [f"no scores of spans: {note}"] if note else []
+        if other := self._scheme_note(tag_sentences(data.valid, self.processor.labels)):
+            notes.append(f"data.valid: {other}")
+        return notes
+
+    def _scheme_note(self, sentences: Iterable[Sequence[str]]) -> str:
+        """Return that tags are in another scheme than those of the run, and what to do; empty if not."""
+        other = None if self.scheme is None else other_scheme(sentences, self.scheme)
+        if other is None or self.scheme is None:
+            return ""
+        own, name = self.scheme.name, other.scheme.name
+        return (
+            f"the tags are in the scheme {name}, such as {other.example}, but spans are scored in {own}; "
+            f"{self._scheme_remedy(other.scheme)}"
+        )
+
+    def _scheme_remedy(self, other: Scheme) -> str:
+        """Return what to do about tags in another scheme."""
+        assert self.scheme is not None
+        if scheme_of(self.processor.labels) == other:
+            return f"set evaluation.spans={other.name}"
+        return f"convert them to {self.scheme.name}, or train on tags in {other.name}"
 
     def _almost_spans(self) -> str:
         """Return why tags do not encode spans of which some look as if they did; empty if none does."""
@@ -621,7 +674,9 @@ class Tagging(TextTask):
         )
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
-        of_tags = [*unknown.notes("tag"), *self._notes_on_comments(predicted.rows)]
+        of_scheme = [note] if (note := self._scheme_note(target_tags)) else []
+        of_tags = [*unknown.notes("tag", has_hints=not of_scheme), *self._notes_on_comments(predicted.rows)]
+        of_tags += of_scheme
         return unknown.counted_in(scores), [*of_tags, *notes]
 
     def compared(self, predicted: PredictedRows[Tagged]) -> Iterator[JsonMapping]:
@@ -634,7 +689,7 @@ class Tagging(TextTask):
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
         located_tags = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
-        remedy = COMMENTS_REMEDY if self._n_like_comments(rows) else ""
+        remedy = COMMENTS_REMEDY if self._n_like_comments(rows) else self._scheme_note(_tags_of(rows))
         return UnknownLabels.among(located_tags, self.processor.labels, "tag", remedy)
 
     def _n_like_comments(self, rows: Sequence[LocatedRow[Row]]) -> int:
@@ -650,6 +705,10 @@ class Tagging(TextTask):
         """Yield a note if lines with unknown tags begin with ``#``."""
         if n := self._n_like_comments(rows):
             yield f"lines with unknown tags that begin with #: {n:,}; {COMMENTS_REMEDY}"
+
+
+def _tags_of(rows: Iterable[LocatedRow[Row]]) -> Iterator[list[str]]:
+    return (words_and_tags(row)[1] for row in rows)
 
 
 def _may_be_comment(row: LocatedRow[Row], word: str) -> bool:

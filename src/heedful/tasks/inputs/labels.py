@@ -285,12 +285,13 @@ class UnknownLabels:
         unseen = {"unseen": self.counts.total()} if self.first else {}
         return [replace(score, counts={**score.counts, **unseen}) for score in scores]
 
-    def notes(self, name: str = LABEL) -> list[str]:
-        """Return a note about them, which calls them ``name``."""
+    def notes(self, name: str = LABEL, *, has_hints: bool = True) -> list[str]:
+        """Return a note about them, which calls them ``name``, with similar known ones as hints."""
         if not self.first:
             return []
         entries = [
-            f"{label!r} ({self.counts[label]:,}, first at {where}){nearest(label, self.known)}"
+            f"{label!r} ({self.counts[label]:,}, first at {where})"
+            f"{nearest(label, self.known) if has_hints else ''}"
             for label, where in list(self.first.items())[:_SHOWN]
         ]
         ellipsis = ", ..." if len(self.first) > _SHOWN else ""
