@@ -1,13 +1,16 @@
 """Random CoNLL files: each line is drawn with what it must come to, so nothing here repeats the reader."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
+from heedful.data.lines import Stream
 from heedful.data.sources import SourceConfig, open_source
+from heedful.data.user_files import user_table
 from heedful.errors import DataError
 
 ODD_SPACES = "\u00a0\u202f\u3000\u2028\u0085\u000b\u000c\u200b"
@@ -137,6 +140,118 @@ def test_lines_with_which_every_sentence_begins_are_comments(tmp_path, draw, amo
         assert [row["words"] for row in rows] == sentences
         n_comments = sum(len(row.comments) for row in rows)
         assert n_comments == (n_before * len(sentences) if comments == "auto" else 0)
+
+
+STYLES = [
+    "# sent_id = {n}",
+    "# id {n} domain={kind}",
+    "# {n}",
+    "# newdoc",
+    "# newdoc id = {kind}_{n}",
+    "# text = Bonn liegt am Rhein",
+    "#begin document ({kind}{n});",
+    "#begin document ({kind}{n}); part 000",
+]
+
+
+@dataclass
+class Annotated:
+    """Sentences with comments before them.
+
+    Args:
+        lines: without their ends.
+        sentences: of each the words, with the numbers of their lines.
+        comments: the numbers of comments.
+        may_be_comments: those of words which a file alone does not tell from comments: the first ones of a
+            sentence, which begin with ``#``, with a tag that no other line has.
+        columns: of words and tags.
+    """
+
+    lines: list[str]
+    sentences: list[list[tuple[int, str]]]
+    comments: set[int]
+    may_be_comments: set[int]
+    columns: dict[str, int]
+
+
+def annotated(draw: random.Random) -> Annotated:
+    """Return sentences with comments of one style or two, before each of them, some, or the first."""
+    styles = draw.sample(STYLES, draw.randint(1, 2))
+    n_fields = draw.choice([2, 3, 4, 5, *[min(5, max(2, len(style.split()))) for style in styles] * 3])
+    tabs, tag = draw.random() < 0.3, draw.randrange(1, n_fields)
+    kinds = [draw.choice(["_", "offsets", "parts"]) for _ in range(n_fields)]
+    share = draw.choice([1, 0.05, 0.2, 0.5, 0])
+    file = Annotated([], [], set(), set(), {"words": 0, "tags": draw.choice([tag, tag - n_fields])})
+    tags, first = Counter[str](), dict[int, str]()
+    for number in range(draw.choice([1, 1, 2, 3, 20, 200])):
+        for style in styles:
+            if draw.random() < share or (number == 0 and draw.random() < 0.7):
+                comment = style.format(n=number, kind=draw.choice(["web", "news"]))
+                file.lines.append(comment.replace(" ", draw.choice(["\t", " "])) if tabs else comment)
+                file.comments.add(len(file.lines))
+        words, may_be_comment = list[tuple[int, str]](), True
+        for index in range(draw.randint(1, 8)):
+            word = draw.choice(["#", "#", "#1", "#a", "a", "a", "b", "c"])
+            word = "a" if number == 0 and index == 2 else word
+            fields = [word]
+            for kind in kinds[1:]:
+                other = str(index) if kind == "offsets" else draw.choice(["NN", "VB", "O"])
+                fields.append("_" if kind == "_" else other)
+            fields[tag] = draw.choice(["O", "O", "B-X", "NN", "#", "SYM"])
+            file.lines.append(("\t" if tabs else " ").join(fields))
+            words.append((len(file.lines), word))
+            may_be_comment &= word.startswith("#")
+            if may_be_comment:
+                first[len(file.lines)] = fields[tag]
+            else:
+                tags[fields[tag]] += 1
+        file.sentences.append(words)
+        file.lines.append("")
+    file.may_be_comments = {number for number, tag in first.items() if tag not in tags}
+    return file
+
+
+def words_are_generated(file: Annotated, rows: list[Any]) -> None:
+    """The words are those of the file, but for words that the reader notes as possible comments."""
+    noted = {location.line for row in rows for location in row.comments}
+    assert noted - file.comments <= file.may_be_comments
+    kept = ([word for number, word in sentence if number not in noted] for sentence in file.sentences)
+    assert [row["words"] for row in rows] == [words for words in kept if words]
+
+
+def has_sure_word(file: Annotated) -> bool:
+    return any(not word.startswith("#") for sentence in file.sentences for _, word in sentence)
+
+
+def test_words_are_read_whatever_comments_there_are(tmp_path, draw, amount):
+    """Also by readers of the words alone, which know from a run where the tags are."""
+    for _ in range(amount(200, 10_000)):
+        file = annotated(draw)
+        if not has_sure_word(file):
+            continue
+        (tmp_path / "x.conll").write_text("\n".join(file.lines) + "\n")
+        rows = opened(tmp_path, columns=file.columns)
+        words_are_generated(file, rows)
+        like = SOURCES.validate_python({"kind": "conll", "paths": "y", "columns": file.columns})
+        for known in ((), ("O", "B-X", "NN", "#", "SYM")):
+            for columns in (("words",), ("words", "tags")):
+                source = user_table(tmp_path / "x.conll", columns, like, known_tags=frozenset(known))
+                read = [row.row for row in open_source(source, tmp_path)]
+                words_are_generated(file, read)
+                if known:
+                    assert {c.line for row in read for c in row.comments} == file.comments
+                else:
+                    assert [row["words"] for row in read] == [row["words"] for row in rows]
+
+
+def test_a_file_that_can_be_read_once_is_compared_as_far_as_it_was_read(tmp_path, draw, amount):
+    for _ in range(amount(50, 2_000)):
+        file = annotated(draw)
+        if len(file.sentences) > 100 or not has_sure_word(file):
+            continue
+        source = SOURCES.validate_python({"kind": "conll", "paths": "x", "columns": file.columns})
+        stream = Stream.of("x", [f"{line}\n".encode() for line in file.lines])
+        words_are_generated(file, [row.row for row in source._sentences(stream)])
 
 
 def test_no_field_is_word_and_tag_at_once(tmp_path, draw, amount):

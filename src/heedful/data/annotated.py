@@ -10,9 +10,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import UInt8
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-from heedful.data.conll_lines import COMMENT, DOCUMENT, Block, CommentFinder, blocks, fields_of
+from heedful.data.conll_lines import (
+    COMMENT,
+    DOCUMENT,
+    Block,
+    CommentFinder,
+    FieldValues,
+    blocks,
+    fields_of,
+)
 from heedful.data.delimited import first_missing, shared_field, too_few_fields
 from heedful.data.images import LazyImage
 from heedful.data.json_lines import field_at, texts_at
@@ -40,8 +48,10 @@ N_UNIVERSAL = 10
 """Number of fields of a line of CoNLL-U."""
 
 N_COMPARED = 100
-"""So many blocks at the beginning of a CoNLL file decide which of its lines are comments."""
+"""So many blocks at the beginning of a CoNLL file show which fields its words have."""
 
+_WORDS = "words"
+"""The column of words; the others have their tags."""
 
 TAG = re.compile(r"[BIESLUMW]-.+|[^a-z\s]+")
 UPPER_CASE = re.compile("[A-Z]")
@@ -79,8 +89,9 @@ class ConllSource(Source):
             ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U. Negative numbers count from the end:
             ``{words: 0, tags: -1}`` reads the last field.
         comments: whether lines that begin with ``#`` are comments: ``always``, ``never`` (``#`` and
-            ``#topic`` are words), or ``auto``: those whose fields differ from the words of their sentence in
-            number or separator, and those with which every sentence begins, are comments.
+            ``#topic`` are words), or ``auto``: those are comments whose fields differ from the words of their
+            sentence in number or separator, and those before the first word of a sentence whose tags no
+            other line of the file has.
         universal: CoNLL-U format: fields are separated by tabs, lines that begin with ``#`` are comments, and
             ranges (``1-2``) and empty nodes (``1.1``) are skipped.
     """
@@ -90,6 +101,8 @@ class ConllSource(Source):
     columns: dict[str, int] = Field(min_length=1)
     comments: Literal["auto", "always", "never"] = "auto"
     universal: bool = False
+    _tag_fields: tuple[int, ...] | None = PrivateAttr(default=None)
+    _known_tags: frozenset[str] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="after")
     def _universal_has_comments(self) -> "ConllSource":
@@ -106,6 +119,24 @@ class ConllSource(Source):
         Rows are located by their first word.
         """
         return read_all(self.paths, root, self._sentences)
+
+    @property
+    def tag_fields(self) -> tuple[int, ...]:
+        """The numbers of the fields with tags, as far as they are known."""
+        if self._tag_fields is not None:
+            return self._tag_fields
+        return tuple(number for column, number in self.columns.items() if column != _WORDS)
+
+    def comparing(self, tag_fields: Iterable[int], known_tags: Iterable[str]) -> "ConllSource":
+        """Return the source, which finds comments by fields that it need not have as columns.
+
+        Args:
+            tag_fields: the numbers of the fields with tags.
+            known_tags: the tags of a run.
+        """
+        source = self.model_copy()
+        source._tag_fields, source._known_tags = tuple(tag_fields), frozenset(known_tags)
+        return source
 
     def _sentences(self, file: File) -> Rows:
         sentence, comments = list[LocatedRow[Row]](), list[Location]()
@@ -129,7 +160,8 @@ class ConllSource(Source):
                 yield [entry for entry in block if not entry[1].startswith(COMMENT)], []
         else:
             head = list(islice(all_blocks, N_COMPARED))
-            find_comments = CommentFinder.of(head)
+            again = (lambda: blocks(located_lines(file))) if file.can_be_read_again else None
+            find_comments = CommentFinder(head, again, FieldValues(self.tag_fields, self._known_tags))
             for block in chain(head, all_blocks):
                 flags = find_comments(block)
                 yield (
@@ -210,7 +242,7 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
     if next(filter(str.strip, lines), "").startswith(DOCUMENT):
         return True
     all_blocks = [*blocks((Location("", number), line) for number, line in enumerate(lines, 1))]
-    find_comments = CommentFinder.of(all_blocks)
+    find_comments = CommentFinder(all_blocks, None, FieldValues())
     sentences = [
         [
             fields_of(line)

@@ -5,7 +5,7 @@ format of the run's own data. Fields are found by the names that the training da
 file has them, or else by the columns' own names.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -184,7 +184,11 @@ def user_source(
 
 
 def user_table(
-    path: Path, columns: Sequence[str], like: object = None, names: Mapping[str, str] | None = None
+    path: Path,
+    columns: Sequence[str],
+    like: object = None,
+    names: Mapping[str, str] | None = None,
+    known_tags: Set[str] = frozenset(),
 ) -> UserTable:
     """Return the source for a user's file of records.
 
@@ -195,12 +199,13 @@ def user_table(
             separator with a header that names the columns; tabs, then commas and semicolons with quotes, with
             such a header (tabs last if the file is named ``.csv``); its own format.
         names: the field of each column, if the user names it.
+        known_tags: as of `Wanted`.
 
     Raises:
         HeaderError: if the first line of the file does not name the columns.
         DataError: if the file does not have the fields, or cannot be read.
     """
-    wanted = Wanted(tuple(columns), like=like, names=names or {})
+    wanted = Wanted(tuple(columns), like=like, names=names or {}, known_tags=known_tags)
     form = form_of(File(path, str(path)), wanted) if path.is_file() else "table"
     return _source(path, form, wanted, path.resolve())
 
@@ -239,12 +244,15 @@ def _conll(path: Path, wanted: Wanted, likes: Sequence[Source]) -> ConllSource:
     named = _field_numbers(path, wanted.names)
     is_universal = has_suffix(path.name, ".conllu")
     if like is None or (is_universal and 0 in like.columns.values()):
-        columns = dict(zip(wanted.required, (1, 3) if is_universal else (0, -1), strict=False))
-        return ConllSource(paths=str(path), columns={**columns, **named}, universal=is_universal)
+        usual = (1, 3) if is_universal else (0, -1)
+        columns = {**dict(zip(wanted.required, usual, strict=False)), **named}
+        source = ConllSource(paths=str(path), columns=columns, universal=is_universal)
+        return source.comparing(source.tag_fields or usual[1:], wanted.known_tags)
     numbers = {**like.columns, **named}
     read = {column: numbers[column] for column in wanted.required if column in numbers}
     changes = {"paths": str(path), "columns": read or like.columns, "skip": 0, "limit": None}
-    return like.model_copy(update=changes)
+    whole = like.model_copy(update={"columns": numbers})
+    return like.model_copy(update=changes).comparing(whole.tag_fields, wanted.known_tags)
 
 
 def _field_numbers(path: Path, names: Mapping[str, str]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Tables of a user: which columns are wanted, and the format in which the first line of a file has them."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -36,6 +36,7 @@ class Wanted:
         like: the source of the run's training data; None: unknown.
         names: the field of each column, if the user names it: a name or, if no field has this name, a number.
         trained_as: the column of the training data that a column is, if it has another name there.
+        known_tags: the tags of the run, if it has some; lines of CoNLL with them are no comments.
     """
 
     columns: tuple[str, ...]
@@ -43,6 +44,7 @@ class Wanted:
     like: object = None
     names: Mapping[str, str] = field(default_factory=dict)
     trained_as: Mapping[str, str] = field(default_factory=dict)
+    known_tags: Set[str] = frozenset()
 
     @property
     def required(self) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ class DataConfig(Config):
         split: shares of the rows of ``train`` that are taken out of it, for ``valid`` and for test sets:
             ``{valid: 0.05, test: 0.05}``; the training reads the rest. A hash of a row's content selects its
             part, so equal rows are in the same part, in any order of the rows; rows with the same image (or,
-            in question answering, the same passage) too. ``null`` removes an entry of the base recipe;
+            in question answering, the same passage) too. Validation rows that are taken so are left out, with
+            a note, if no training row has their label or tags. ``null`` removes an entry of the base recipe;
             ``{}`` or ``null`` all.
     """
 

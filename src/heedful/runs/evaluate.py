@@ -84,7 +84,8 @@ def _named_table(run: LoadedRun, files: Sequence[Path], names: Mapping[str, str]
             f"columns: the task {task} has no column {unknown[0]!r}{nearest(unknown[0], columns.names)}; "
             f"expected names of {', '.join(columns.names)}"
         )
-    return user_table(files[0], [*dict.fromkeys((*columns.required, *names))], run.recipe.data.train, names)
+    wanted = [*dict.fromkeys((*columns.required, *names))]
+    return user_table(files[0], wanted, run.recipe.data.train, names, run.task.known_tags)
 
 
 def with_evaluation(run: RunT, overrides: Sequence[str]) -> RunT:

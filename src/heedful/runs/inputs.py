@@ -22,7 +22,12 @@ FORMS: dict[Form, str] = {"table": "a table", "jsonl": "JSON lines", "conll": "C
 def wanted_columns(run: LoadedRun, columns: Columns, names: Mapping[str, str] | None = None) -> Wanted:
     """Return what is read from a file for the inputs of a run; the user names the fields in ``names``."""
     return Wanted(
-        columns.inputs, columns.optional_inputs, run.recipe.data.train, names or {}, columns.trained_as
+        columns.inputs,
+        columns.optional_inputs,
+        run.recipe.data.train,
+        names or {},
+        columns.trained_as,
+        run.task.known_tags,
     )
 
 

@@ -16,13 +16,14 @@ from heedful.data.lines import PartialRow, with_cells
 from heedful.data.memory import MemorySource
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Row, Source, list_columns, open_source
+from heedful.data.splitting import PartSource
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DamagedError, DataError, RequestError, quoted
 from heedful.identifiers import identifier
 from heedful.limits import too_large
 from heedful.recipes.schema import Recipe
 from heedful.runs.data_report import DataReportRecord, read_data_report, write_data_report
-from heedful.runs.left_out import left_out
+from heedful.runs.left_out import UnseenLabels, left_out
 from heedful.runs.required_files import NOT_FILES, errors_named, find_sources, sources_of
 from heedful.tasks.base import Log, PreparedData, Task
 from heedful.tasks.inputs.coverage import spelling_notes
@@ -199,6 +200,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     train, valid = sets["train"], sets["valid"]
     spelling = spelling_notes(train.report, task.processor.tokenizers, is_trained=recipe.start is None)
     for note in (
+        *valid.notes,
         *findings.notes(),
         *spelling,
         *_cut_rows(reports),
@@ -234,7 +236,8 @@ def _stored_data(
     rows: list[LocatedRow[Row]] = []
     if task.keeps_rows and distribution.is_first():  # only the first process validates
         digest = RowDigest()
-        rows = list(digest.through(rows_of(recipe, recipe.data.sets.valid)))
+        read = digest.through(rows_of(recipe, recipe.data.sets.valid))
+        rows = list(_with_seen_labels(recipe, task, read, task.new_report())[0])
         _check_digest("valid", digest, report)
     return PreparedData(task, train, valid, rows)
 
@@ -254,12 +257,13 @@ def _n_ids(task: Task, part: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _EncodedSet:
-    """A data set that was encoded: its ids, what was counted, and its rows if the task keeps them."""
+    """A data set that was encoded: its ids, what was counted, notes, and its rows if the task keeps them."""
 
     store: TokenStore
     report: DataReport
     digest: RowDigest
     rows: list[LocatedRow[Row]]
+    notes: list[str]
 
 
 def _encode(recipe: Recipe, folder: RunFolder, task: Task, part: str, findings: Findings) -> _EncodedSet:
@@ -268,16 +272,29 @@ def _encode(recipe: Recipe, folder: RunFolder, task: Task, part: str, findings: 
     report, digest, kept = task.new_report(), RowDigest(), list[LocatedRow[Row]]()
     all_rows = rows_of(recipe, getattr(recipe.data.sets, part), training=training)
     rows = digest.through(note_comments(all_rows, partial(report.note, SKIPPED_COMMENTS)))
+    unseen = None
     if training:
         rows = findings.through(rows)
-    elif task.keeps_rows:
-        rows = _collect_rows(rows, kept)
+    else:
+        rows, unseen = _with_seen_labels(recipe, task, rows, report)
+        if task.keeps_rows:
+            rows = _collect_rows(rows, kept)
     encoded = task.encode(rows, report)
     with errors_named(f"data.{part}"):
         ids = (row.row for row in encoded)
         n_ids = _n_ids(task, part)
         store = TokenStore.build(ids, [*n_ids], folder.cache / part, task.processor.fingerprint, n_ids=n_ids)
-    return _EncodedSet(store, report, digest, kept)
+    return _EncodedSet(store, report, digest, kept, [*unseen.notes()] if unseen else [])
+
+
+def _with_seen_labels(
+    recipe: Recipe, task: Task, rows: Iterator[LocatedRow[Row]], report: DataReport
+) -> tuple[Iterator[LocatedRow[Row]], UnseenLabels | None]:
+    """Return the validation rows; of those that ``data.split`` took, only rows of labels in the training."""
+    if not isinstance(recipe.data.sets.valid, PartSource):
+        return rows, None
+    unseen = UnseenLabels(task, report)
+    return unseen.without(rows), unseen
 
 
 def _lacks_header(source: object) -> bool:

@@ -80,7 +80,7 @@ class Task(ABC):
     | for | methods |
     |---|---|
     | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
-    | | `check_data`, `check_metric`, `split_labels`, `data_notes`, `training_data` |
+    | | `unseen_labels`, `check_data`, `check_metric`, `split_labels`, `data_notes`, `training_data` |
     | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`, `validator`; `tune` |
     | prediction | `load`, `build_model`, `load_tuned`; `predictor`, which calls `predict` |
     | evaluation | the same; `evaluate`, which calls `metrics` |
@@ -163,6 +163,13 @@ class Task(ABC):
         Called once for the training and once for the validation rows; the ids go to a `TokenStore`.
         """
 
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the labels or tags of a row that do not occur in the training rows.
+
+        Validation rows that ``data.split`` takes from the training source are left out if they have some.
+        """
+        return ()
+
     def n_ids(self) -> int | Mapping[str, int]:
         """The number of ids in the `TokenStore` (the greatest id plus 1), for all columns or by column."""
         return max(self.processor.sizes)
@@ -200,6 +207,11 @@ class Task(ABC):
                 f"training.metric={metric} cannot be computed: {unavailable[metric]}; other metrics are "
                 f"{', '.join(sorted(others))}: for example, set training.metric=loss"
             )
+
+    @property
+    def known_tags(self) -> frozenset[str]:
+        """The tags of words that the run has learned; lines of CoNLL files that have one are words."""
+        return frozenset()
 
     def split_labels(self, text: str) -> list[str] | None:
         """Return the labels or tags in a text of their column; None: it is one class."""

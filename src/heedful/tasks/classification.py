@@ -40,6 +40,7 @@ from heedful.tasks.inputs.labels import (
     label_scores,
     labelled_rows,
     located_label,
+    unseen_labels,
 )
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
@@ -104,13 +105,22 @@ class Classification(WholeTextTask):
             DataError: for a label that the recipe does not name, or fewer than two.
         """
         return LabelProcessor(
-            tokenizer, collect_labels(map(located_label, read_rows()), self.recipe.task.labels)
+            tokenizer,
+            collect_labels(
+                map(located_label, read_rows()),
+                self.recipe.task.labels,
+                is_split=bool(self.recipe.data.split),
+            ),
         )
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return the number of the label."""
         labels = self.processor.labels
         return [label_index(known_label(row.row[LABEL], labels), labels, row.location)]
+
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the label, if it does not occur in the training rows."""
+        return unseen_labels([row.row[LABEL]], self.processor.labels)
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the rows that can be used, and count their labels."""

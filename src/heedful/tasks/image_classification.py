@@ -42,6 +42,7 @@ from heedful.tasks.inputs.labels import (
     label_scores,
     labelled_rows,
     located_label,
+    unseen_labels,
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets, patches_axis
@@ -135,8 +136,14 @@ class ImageClassification(ImageTask):
             DataError: for a label that the recipe does not name, fewer than two, or an image that cannot be
                 read and is not to be left out.
         """
-        labels = collect_labels(map(located_label, read_rows()), self.recipe.task.labels)
+        labels = collect_labels(
+            map(located_label, read_rows()), self.recipe.task.labels, is_split=bool(self.recipe.data.split)
+        )
         return ImageProcessor(self.image_reader(read_rows), labels)
+
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the label, if it does not occur in the training rows."""
+        return unseen_labels([row.row[LABEL]], self.processor.labels)
 
     def encode_row(self, row: LocatedRow[Row], content: Any, report: DataReport) -> EncodedRow:
         """Return the pixels, and the number of the label."""

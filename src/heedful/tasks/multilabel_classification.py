@@ -48,6 +48,7 @@ from heedful.tasks.inputs.labels import (
     first_labels,
     known_label,
     label_index,
+    unseen_labels,
 )
 from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.calibration import brier_score, calibration_scores
@@ -193,7 +194,9 @@ class MultilabelClassification(Classification):
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        labels = collect_labels(self._located_labels(read_rows()), self.recipe.task.labels)
+        labels = collect_labels(
+            self._located_labels(read_rows()), self.recipe.task.labels, is_split=bool(self.recipe.data.split)
+        )
         return LabelProcessor(tokenizer, labels)
 
     def split_labels(self, text: str) -> list[str]:
@@ -206,6 +209,10 @@ class MultilabelClassification(Classification):
         written = (known_label(label, labels) for label in self._labels(row))
         indices = {label_index(label, labels, row.location) for label in written}
         return [int(i in indices) for i in range(len(labels))]
+
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the labels of the row that do not occur in the training rows."""
+        return unseen_labels(self._labels(row), self.processor.labels)
 
     def has_target(self, row: Row) -> bool:
         """Return True: a text may have no labels."""

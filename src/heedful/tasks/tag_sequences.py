@@ -11,7 +11,7 @@ The maximum is over all sequences where the training data are not well-formed: t
 own, such as IOB1, in which a span begins with ``I``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -98,6 +98,13 @@ class Transitions:
         for i in range(len(tags) - 1, 0, -1):
             tags[i - 1] = parents[i, tags[i]]
         return tags
+
+
+def tag_sentences(store: TokenStore, labels: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the tags of each row of encoded data (see `Transitions.n_ill_formed`)."""
+    for row in range(len(store)):
+        marks = store[row][TAGS]
+        yield [labels[mark - 1] for mark in marks[marks > 0].tolist()]
 
 
 def read_transitions(path: Path, labels: Sequence[str]) -> Transitions | None:

@@ -20,12 +20,15 @@ from pydantic import Field
 from torch import nn
 
 from heedful.artifacts.run_folder import TRANSITIONS, RunFolder
+from heedful.data.annotated import SentenceRow
 from heedful.data.batch import Batch
+from heedful.data.conll_lines import COMMENT
+from heedful.data.findings import counted
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, quoted
 from heedful.identifiers import in_order
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
@@ -45,6 +48,7 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     check_new,
     first_labels,
+    index_of_label,
     label_index,
 )
 from heedful.tasks.inputs.texts import (
@@ -68,7 +72,15 @@ from heedful.tasks.inputs.words import (
 )
 from heedful.tasks.metrics.calibration import calibration_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.metrics.spans import SCHEMES, Scheme, SchemeName, Span, nearest_scheme, scheme_of
+from heedful.tasks.metrics.spans import (
+    SCHEMES,
+    Scheme,
+    SchemeName,
+    Span,
+    nearest_scheme,
+    other_scheme,
+    scheme_of,
+)
 from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.model_input import (
     INPUT,
@@ -96,6 +108,7 @@ from heedful.tasks.tag_sequences import (
     Transitions,
     TransitionsRecord,
     read_transitions,
+    tag_sentences,
 )
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
@@ -105,6 +118,12 @@ from heedful.typing import JsonMapping, JsonObject
 
 # Rows whose words are encoded together.
 CHUNK = 1000
+
+COMMENTS_REMEDY = (
+    "if such lines are comments, train with data.train.comments=always (and data.valid.comments=always, if "
+    "there is a file of validation data); otherwise correct their tags"
+)
+"""What to do about unknown tags of lines that begin with ``#``."""
 
 SPAN_METRICS = frozenset({"span-f1", "span-precision", "span-recall"})
 """Metrics of tags that encode spans."""
@@ -146,7 +165,8 @@ class EvaluationConfig(schema.EvaluationConfig):
     Args:
         spans: the scheme in which tags encode spans, of which precision, recall and F1 are reported: ``bio``
             (also IO and IOB1), ``bioes``, ``bilou`` or ``bmes``, where other tags are outside of spans;
-            ``auto``: that of the training tags, if all are ``O`` or fit one scheme; ``none``: no spans.
+            ``auto``: that of the training tags, if all are ``O`` or fit one scheme; ``none``: no spans. A
+            scheme is refused if the training tags are in another.
     """
 
     spans: Literal["auto", "none"] | SchemeName = "auto"
@@ -325,22 +345,51 @@ class Tagging(TextTask):
             raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return LabelProcessor(tokenizer, tuple(tags))
 
+    @property
+    def known_tags(self) -> frozenset[str]:
+        """The tags; none before the processor is made."""
+        return frozenset(self.processor.labels if hasattr(self, "processor") else ())
+
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the tags of the row that do not occur in the training rows."""
+        known = index_of_label(self.processor.labels)
+        return [tag for tag in words_and_tags(row)[1] if tag not in known]
+
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the words, and for each id 0, or the number of its tag plus 1 if a word begins.
 
         Raises:
             DataError: the numbers of words and tags of a row differ, or a tag is unknown.
         """
-        rows, labels = iter(rows), self.processor.labels
+        rows = iter(rows)
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
-            for row, (_, tags), words in zip(block, pairs, ids, strict=True):
-                tag_ids = [label_index(tag, labels, row.location, "tag") + 1 for tag in tags]
+            for row, (texts, tags), words in zip(block, pairs, ids, strict=True):
+                tag_ids = [self._tag_index(row, text, tag) + 1 for text, tag in zip(texts, tags, strict=True)]
                 marks = (
                     [tag_id, *[0] * (len(word) - 1)] for tag_id, word in zip(tag_ids, words, strict=True)
                 )
                 yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.location)
+
+    def _tag_index(self, row: LocatedRow[Row], word: str, tag: str) -> int:
+        """Return the number of the tag of a word, from 0.
+
+        Raises:
+            DataError: it is unknown.
+        """
+        labels = self.processor.labels
+        if tag in index_of_label(labels) or _may_be_comment(row, word):
+            return label_index(tag, labels, row.location, "tag", COMMENTS_REMEDY)
+        own = self.scheme
+        if own is not None and "-" in tag and not own.encodes(tag):
+            for other in SCHEMES.values():
+                if other.encodes(tag):
+                    raise DataError(
+                        f"{row.location}: the tag {quoted(tag)} is in the scheme {other.name}, but spans are "
+                        f"scored in {own.name}; {self._scheme_remedy(other)}"
+                    )
+        return label_index(tag, labels, row.location, "tag")
 
     def limits(self) -> Sequence[WordLimit]:
         """Return the limit of words; long rows are read in stretches."""
@@ -375,12 +424,21 @@ class Tagging(TextTask):
         return scheme_of(self.processor.labels) if setting == "auto" else SCHEMES[setting]
 
     def check_data(self, data: PreparedData) -> None:
-        """Check that a scheme of the recipe fits some of the tags."""
+        """Check that a scheme of the recipe is that of the tags."""
         scheme, tags = self.scheme, self.processor.labels
         if scheme is not None and not any(map(scheme.encodes, tags)):
             raise RequestError(
                 f"evaluation.spans={scheme.name}: no tag encodes a span in this scheme; the tags are "
                 f"{first_labels(tags)}; remove this setting"
+            )
+        if scheme is None or self.recipe.evaluation.spans == "auto":
+            return
+        if other := other_scheme(tag_sentences(data.train, tags), scheme):
+            n_rows = counted(other.n_unfitting, other.n_sentences)
+            raise RequestError(
+                f"evaluation.spans={scheme.name}: the training tags are in the scheme {other.scheme.name}: "
+                f"{n_rows} rows with spans do not fit {scheme.name}, such as {other.example}; set "
+                f"evaluation.spans={other.scheme.name}, or remove this setting"
             )
 
     def unavailable_metrics(self, data: PreparedData) -> Mapping[str, str]:
@@ -398,9 +456,30 @@ class Tagging(TextTask):
         return split(text)
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """Note that spans are not scored, if some of the tags encode spans."""
+        """Note that spans are not scored, if some of the tags encode spans, or are in two schemes."""
         note = self._almost_spans() if self.recipe.evaluation.spans == "auto" else ""
-        return [f"no scores of spans: {note}"] if note else []
+        notes = [f"no scores of spans: {note}"] if note else []
+        if other := self._scheme_note(tag_sentences(data.valid, self.processor.labels)):
+            notes.append(f"data.valid: {other}")
+        return notes
+
+    def _scheme_note(self, sentences: Iterable[Sequence[str]]) -> str:
+        """Return that tags are in another scheme than those of the run, and what to do; empty if not."""
+        other = None if self.scheme is None else other_scheme(sentences, self.scheme)
+        if other is None or self.scheme is None:
+            return ""
+        own, name = self.scheme.name, other.scheme.name
+        return (
+            f"the tags are in the scheme {name}, such as {other.example}, but spans are scored in {own}; "
+            f"{self._scheme_remedy(other.scheme)}"
+        )
+
+    def _scheme_remedy(self, other: Scheme) -> str:
+        """Return what to do about tags in another scheme."""
+        assert self.scheme is not None
+        if scheme_of(self.processor.labels) == other:
+            return f"set evaluation.spans={other.name}"
+        return f"convert them to {self.scheme.name}, or train on tags in {other.name}"
 
     def _almost_spans(self) -> str:
         """Return why tags do not encode spans of which some look as if they did; empty if none does."""
@@ -595,7 +674,10 @@ class Tagging(TextTask):
         )
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
-        return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
+        of_scheme = [note] if (note := self._scheme_note(target_tags)) else []
+        of_tags = [*unknown.notes("tag", has_hints=not of_scheme), *self._notes_on_comments(predicted.rows)]
+        of_tags += of_scheme
+        return unknown.counted_in(scores), [*of_tags, *notes]
 
     def compared(self, predicted: PredictedRows[Tagged]) -> Iterator[JsonMapping]:
         """Yield the right tags of each row, and how many were predicted."""
@@ -607,7 +689,31 @@ class Tagging(TextTask):
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
         located_tags = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
-        return UnknownLabels.among(located_tags, self.processor.labels, "tag")
+        remedy = COMMENTS_REMEDY if self._n_like_comments(rows) else self._scheme_note(_tags_of(rows))
+        return UnknownLabels.among(located_tags, self.processor.labels, "tag", remedy)
+
+    def _n_like_comments(self, rows: Sequence[LocatedRow[Row]]) -> int:
+        """Return the number of words with unknown tags whose lines begin with ``#``."""
+        known = index_of_label(self.processor.labels)
+        return sum(
+            tag not in known and _may_be_comment(row, word)
+            for row in rows
+            for word, tag in zip(*words_and_tags(row), strict=True)
+        )
+
+    def _notes_on_comments(self, rows: Sequence[LocatedRow[Row]]) -> Iterator[str]:
+        """Yield a note if lines with unknown tags begin with ``#``."""
+        if n := self._n_like_comments(rows):
+            yield f"lines with unknown tags that begin with #: {n:,}; {COMMENTS_REMEDY}"
+
+
+def _tags_of(rows: Iterable[LocatedRow[Row]]) -> Iterator[list[str]]:
+    return (words_and_tags(row)[1] for row in rows)
+
+
+def _may_be_comment(row: LocatedRow[Row], word: str) -> bool:
+    """Whether a word of a CoNLL file may be a comment."""
+    return isinstance(row.row, SentenceRow) and word.startswith(COMMENT)
 
 
 def _words_in(task_input: TaskInput, split_line: Callable[[str], list[str]] = split) -> list[str]:

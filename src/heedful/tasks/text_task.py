@@ -302,7 +302,8 @@ class TextTask(Task):
             raise RequestError(
                 f"expected one file to evaluate task {self.recipe.task.kind}, got {len(files)} files"
             )
-        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
+        like, known = self.recipe.data.train, self.known_tags
+        return user_table(files[0], self.columns.required, like=like, known_tags=known)
 
     def texts_of(self, rows: Iterable[LocatedRow[Row]]) -> list[dict[str, str]]:
         """Return the texts of each row, by column; for `metrics` and `records`."""

@@ -276,7 +276,7 @@ def test_labels_that_training_has_not_seen_count_as_wrong(run, tmp_path, publish
 @pytest.mark.parametrize(
     "labels, message",
     [
-        (["sweet", "sour", "salt", "bitter"], "no example has the label 'bitter'"),
+        (["sweet", "sour", "salt", "bitter"], "no training row has the label 'bitter'"),
         (["sweet", "sour"], "the label 'salt' is not in task.labels"),
     ],
 )

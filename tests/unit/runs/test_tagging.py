@@ -1,6 +1,8 @@
 """Taggers as runs: trained, resumed, scored; what their recipes and data refuse."""
 
 import json
+import re
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +13,7 @@ from heedful.api.run import load
 from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.evaluate import chosen_splits, evaluate, with_evaluation
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import train_run
@@ -376,6 +378,123 @@ def test_comments_of_conll_files_are_noted_and_spans_are_scored_in_their_scheme(
     assert result["span F1"].signature == "scheme:bioes|average:micro|ill-formed:begins"
     assert result["span F1"].counts == {"spans": 2}
     assert [note for note in result.notes if note.endswith("as words: 2 (other.conll:1, other.conll:6)")]
+
+
+def trained_on(folder, evaluation=None, log=lambda line: None, **data):
+    training, evaluation = {"max_updates": 1, "validate_every": 1}, evaluation or {}
+    made = recipe(data={"test": {}, **data}, training=training, evaluation=evaluation)
+    train_run(made.model_copy(update={"root": str(folder)}), folder / "run", device="cpu", log=log)
+    return load(folder / "run", device="cpu")
+
+
+LINES = {"kind": "conll", "columns": {"words": 0, "tags": 1}}
+COMMENTS = r"if such lines are comments, train with data\.train\.comments=always \(and data\.valid\.comments="
+
+
+def test_an_unknown_tag_of_validation_lines_that_may_be_comments(tmp_path):
+    """A comment between words that has as many fields as they; the setting that the message names helps."""
+    (tmp_path / "train.conll").write_text("a B-X\nb O\n\n" * 3)
+    (tmp_path / "valid.conll").write_text("a B-X\n# page7\nb O\n")
+    train, valid = {**LINES, "paths": "train.conll"}, {**LINES, "paths": "valid.conll"}
+    with pytest.raises(
+        DataError, match=rf"^data\.valid: valid\.conll:1: unknown tag 'page7', .*; {COMMENTS}"
+    ):
+        trained_on(tmp_path, train=train, valid=valid)
+    always = {"comments": "always"}
+    run = trained_on(tmp_path, train=train | always, valid=valid | always)
+    assert run.task.processor.labels == ("B-X", "O")
+
+
+def test_an_unknown_tag_of_scored_lines_that_may_be_comments(tmp_path):
+    (tmp_path / "train.conll").write_text("".join(f"w{n} B-X\nb O\n\n" for n in range(60)))
+    run = trained_on(tmp_path, train={**LINES, "paths": "train.conll"}, valid=None, split={"valid": 0.2})
+    (tmp_path / "own.conll").write_text("a B-X\n# page7\nb O\n")
+    result = evaluate(run, "own", run.task.source_from([tmp_path / "own.conll"]))
+    (note,) = [note for note in result.notes if "begin with #" in note]
+    assert re.match(f"lines with unknown tags that begin with #: 1; {COMMENTS}", note)
+    (tmp_path / "own.conll").write_text("a p1\n# page7\n")
+    with pytest.raises(DataError, match=f"unknown tag 'p1', .*; {COMMENTS}"):
+        evaluate(run, "own", run.task.source_from([tmp_path / "own.conll"]))
+
+
+def test_comments_before_a_sentence_are_not_scored(tmp_path):
+    """A file of one sentence; a word is told from a comment by the tags of the run."""
+    words = "".join(f"w{n} NN B-X\n" + "# SYM O\n" * (n % 2) + "\n" for n in range(60))
+    (tmp_path / "train.conll").write_text(words)
+    for number in (1, 2):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        source = {"kind": "conll", "columns": {"words": 0, "tags": number}, "paths": "train.conll"}
+        run = trained_on(tmp_path, train=source, valid=None, split={"valid": 0.2})
+        (tmp_path / "own.conll").write_text("# id d1\n# SYM O\na NN B-X\n")
+        result = evaluate(run, "own", run.task.source_from([tmp_path / "own.conll"]))
+        assert [row["words"] for row in result.records()] == [["#", "a"]]
+        assert any(note.endswith("own.conll:1)") and "as words: 1 (" in note for note in result.notes)
+
+
+SPANS = {
+    "bio": "a B-X\nb I-X\nc I-X\nd O\ne B-X\n\n",
+    "bioes": "a B-X\nb I-X\nc E-X\nd O\ne S-X\n\n",
+    "bilou": "a B-X\nb I-X\nc L-X\nd O\ne U-X\n\n",
+    "bmes": "a B-X\nb M-X\nc E-X\nd O\ne S-X\n\n",
+}
+
+
+@pytest.mark.parametrize("own", SPANS)
+def test_a_scheme_that_is_not_that_of_the_training_tags_is_refused(tmp_path, own):
+    (tmp_path / "x.conll").write_text(SPANS[own] * 4 + "f O\n")
+    source = {**LINES, "paths": "x.conll"}
+    for name in SPANS:
+        if name == own:
+            trained_on(tmp_path, {"spans": name}, train=source, valid=source)
+            shutil.rmtree(tmp_path / "run")
+            continue
+        with pytest.raises(
+            RequestError,
+            match=rf"^evaluation\.spans={name}: the training tags are in the scheme {own}: 4 of 4 \(100\.0%\)"
+            rf" rows with spans do not fit {name}, such as B-X .* O .-X; set evaluation\.spans={own}, or "
+            r"remove this setting$",
+        ):
+            trained_on(tmp_path, {"spans": name}, train=source, valid=source)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+def note_or_refuse(folder, train, valid, note, known, scored):
+    """Validation data in another scheme are refused, or noted if all their tags occur in the training."""
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    lines = []
+    if {*re.findall(r".-X", scored)} <= {*re.findall(r".-X", known)}:
+        trained_on(folder, log=lines.append, train=train, valid=valid)
+        assert f"data.valid: {note}" in lines
+        return
+    with pytest.raises(
+        DataError, match=r"the tag '.-X' is in the scheme .*, but spans are scored in .*; con"
+    ):
+        trained_on(folder, log=lines.append, train=train, valid=valid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", SPANS)
+def test_data_in_another_scheme_than_the_run_are_recognised(tmp_path, own):
+    """With one note, without hints that take tags for misspellings."""
+    for name, content in SPANS.items():
+        (tmp_path / f"{name}.conll").write_text(content * 4 + "f O\n")
+    sources = {name: {**LINES, "paths": f"{name}.conll"} for name in SPANS}
+    run = trained_on(tmp_path, train=sources[own], valid=sources[own])
+    for name in SPANS:
+        found = evaluate(run, name, run.task.source_from([tmp_path / f"{name}.conll"]))
+        notes = [note for note in found.notes if "in the scheme" in note]
+        assert not any("did you mean" in note for note in found.notes)
+        assert len(notes) == (name != own), notes
+        for note in notes:
+            assert re.fullmatch(
+                rf"the tags are in the scheme {name}, such as B-X .* O .-X, but spans are scored in {own}; "
+                rf"convert them to {own}, or train on tags in {name}",
+                note,
+            )
+            note_or_refuse(tmp_path, sources[own], sources[name], note, SPANS[own], SPANS[name])
+    with_other = with_evaluation(run, ["spans=bio" if own != "bio" else "spans=bioes"])
+    found = evaluate(with_other, own, run.task.source_from([tmp_path / f"{own}.conll"]))
+    assert any(note.endswith(f"; set evaluation.spans={own}") for note in found.notes)
 
 
 def well_formed_rows(n, seed):

@@ -38,6 +38,9 @@ LONGEST_LABEL = 1000
 MOST_LABELS = 100_000
 """Number of different labels; more are numbers, or texts in the wrong column."""
 
+UNKNOWN_REMEDY = "correct it, remove the row, or add training rows with it"
+"""What to do about a label in validation data of which there is no training row."""
+
 Labels = tuple[str, ...]
 """All labels, in the order of their numbers."""
 
@@ -98,7 +101,7 @@ def check_new(label: str, where: Location, n_labels: int) -> None:
         )
 
 
-def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labels:
+def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None, *, is_split: bool = False) -> Labels:
     """Return all labels: those of the recipe, in their order; or those that occur, sorted.
 
     Rows without a label are left out.
@@ -106,6 +109,7 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
     Args:
         labels: of all rows.
         allowed: the labels of the recipe, if it names them.
+        is_split: whether other data sets take some of the rows.
 
     Raises:
         DataError: if a label is too long or not allowed, an allowed one does not occur, or there are fewer
@@ -130,15 +134,17 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
             raise DataError(f"at least two different labels are needed, got {len(counts)}: {sorted(counts)}")
         return tuple(in_order(counts))
     if missing := [label for label in allowed if not counts[label]]:
+        end = "" if not is_split else ", or change data.split, which takes rows out of the training data"
         raise DataError(
-            f"no example has the label {missing[0]!r} of task.labels: it cannot be learned; "
-            "add an example, or remove it from task.labels"
+            f"no training row has the label {missing[0]!r} of task.labels: it cannot be learned; remove it "
+            f"from task.labels, or add rows with it{end}"
         )
     return tuple(allowed)
 
 
 @lru_cache(maxsize=8)
-def _index_of_label(labels: Labels) -> dict[str, int]:
+def index_of_label(labels: Labels) -> dict[str, int]:
+    """Return the number of each label, from 0."""
     return {label: index for index, label in enumerate(labels)}
 
 
@@ -155,7 +161,7 @@ def known_label(label: str, known: Labels) -> str:
 
     Without such a label, it is returned as it is compared (`heedful.identifiers.identifier`).
     """
-    compared, index = identifier(label), _index_of_label(known)
+    compared, index = identifier(label), index_of_label(known)
     if label in index or compared in index or (value := value_of(compared)) is None:
         return label if label in index else compared
     return _label_of_value(known).get(value, compared)
@@ -180,17 +186,33 @@ def labelled_rows(
     return kept, {EMPTY_LABEL: empty}
 
 
-def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
+def label_index(
+    label: str, labels: Labels, where: Location, name: str = LABEL, remedy: str = UNKNOWN_REMEDY
+) -> int:
     """Return the number of a label, from 0.
 
+    Args:
+        label: the label.
+        labels: all labels.
+        where: the location of its row.
+        name: what the message calls a label.
+        remedy: the end of the message.
+
     Raises:
-        DataError: it is not one of the labels; the message calls it ``name``.
+        DataError: it is not one of the labels.
     """
-    indices = _index_of_label(labels)
+    indices = index_of_label(labels)
     if label not in indices:
         unseen = "" if placeholder_note(labels) else ", which does not occur in the training data"
-        raise DataError(f"{where}: unknown {name} {quoted(label)}{unseen}{_known_labels(label, labels)}")
+        known = _known_labels(label, labels)
+        end = f"; {remedy}" if unseen and remedy else ""
+        raise DataError(f"{where}: unknown {name} {quoted(label)}{unseen}{known}{end}")
     return indices[label]
+
+
+def unseen_labels(labels: Iterable[str], known: Labels) -> list[str]:
+    """Return the labels that training does not know, in any form (`known_label`); empty ones are none."""
+    return [label for label in labels if label and known_label(label, known) not in index_of_label(known)]
 
 
 def check_known(labels: Iterable[str], known: Sequence[str], key: str = "") -> list[str]:
@@ -228,13 +250,16 @@ class UnknownLabels:
     known: Labels
 
     @classmethod
-    def among(cls, labels: LocatedLabels, known: Labels, name: str = LABEL) -> "UnknownLabels":
+    def among(
+        cls, labels: LocatedLabels, known: Labels, name: str = LABEL, remedy: str = ""
+    ) -> "UnknownLabels":
         """Return the unknown labels among those of a data set.
 
         Args:
             labels: of all rows.
             known: the labels of the run.
             name: what the message calls a label.
+            remedy: the end of the message.
 
         Raises:
             DataError: all are unknown: the data set belongs to another task.
@@ -242,12 +267,12 @@ class UnknownLabels:
         located = list(labels)
         first: dict[str, Location] = {}
         for label, where in located:
-            if label not in _index_of_label(known):
+            if label not in index_of_label(known):
                 first.setdefault(label, where)
         counts = Counter(label for label, _ in located if label in first)
         if located and counts.total() == len(located):
             label, where = located[0]
-            label_index(label, known, where, name)
+            label_index(label, known, where, name, remedy)
         return cls(counts, first, known)
 
     @property
@@ -260,12 +285,13 @@ class UnknownLabels:
         unseen = {"unseen": self.counts.total()} if self.first else {}
         return [replace(score, counts={**score.counts, **unseen}) for score in scores]
 
-    def notes(self, name: str = LABEL) -> list[str]:
-        """Return a note about them, which calls them ``name``."""
+    def notes(self, name: str = LABEL, *, has_hints: bool = True) -> list[str]:
+        """Return a note about them, which calls them ``name``, with similar known ones as hints."""
         if not self.first:
             return []
         entries = [
-            f"{label!r} ({self.counts[label]:,}, first at {where}){nearest(label, self.known)}"
+            f"{label!r} ({self.counts[label]:,}, first at {where})"
+            f"{nearest(label, self.known) if has_hints else ''}"
             for label, where in list(self.first.items())[:_SHOWN]
         ]
         ellipsis = ", ..." if len(self.first) > _SHOWN else ""
@@ -329,7 +355,7 @@ def label_scores(
         [prediction.distribution[1] for prediction in predicted.predictions if prediction.distribution],
         dtype=np.float64,
     )
-    index = _index_of_label(known)
+    index = index_of_label(known)
     correct = [text == target for text, target in zip(predicted.texts, targets, strict=True)]
     scores += calibration_scores(np.exp(log_probs.max(-1)), correct, unit="examples", temperature=temperature)
     scores.append(brier_score(np.exp(log_probs), [*map(index.get, targets)], unit="examples"))

@@ -78,6 +78,11 @@ class MaskClasses:
             )
         return indices.astype(np.uint8)
 
+    def unseen(self, numbers: UInt8[np.ndarray, "H W"]) -> list[str]:
+        """Return the numbers in a mask that have no label."""
+        found = np.unique(numbers)
+        return [str(number) for number in found[self._indices[found] == _UNKNOWN]]
+
     def numbers_of(self, indices: UInt8[np.ndarray, "*axes"]) -> UInt8[np.ndarray, "*axes"]:
         """Return the number of each class index; `UNSCORED` becomes the number that is not scored."""
         table = np.full(256, UNSCORED if self.ignore is None else self.ignore, np.uint8)

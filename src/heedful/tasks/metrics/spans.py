@@ -16,6 +16,7 @@ ended by its prefix ends before the next span or the next other tag.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 Span = tuple[str, int, int]
@@ -64,6 +65,10 @@ class Scheme:
         if prefix and prefix not in self.starts:
             return is_open and type_name == open_type
         return not (is_open and self.ends)  # without prefixes that end a span, any other tag ends it
+
+    def is_well_formed(self, tags: Sequence[str]) -> bool:
+        """Return whether all tags of a sentence may follow each other."""
+        return all(self.may_follow(tag, before) for before, tag in pairwise((None, *tags, None)))
 
     def spans(self, tags: Sequence[str]) -> list[Span]:
         """Return the spans of the tags of a sentence, in order; other tags are outside of spans."""
@@ -115,3 +120,53 @@ def nearest_scheme(tags: Iterable[str]) -> tuple[Scheme, str, str] | None:
     fitting = [tag for tag in typed if scheme.encodes(tag)]
     unfitting = [tag for tag in others if not scheme.encodes(tag)]
     return (scheme, fitting[0], unfitting[0]) if fitting and unfitting else None
+
+
+@dataclass(frozen=True)
+class OtherScheme:
+    """The scheme of sentences that are not in an expected one.
+
+    Args:
+        scheme: the scheme.
+        n_unfitting: the number of sentences that do not fit the expected one.
+        n_sentences: the number of sentences with spans.
+        tags: the tags of the first of these sentences.
+    """
+
+    scheme: Scheme
+    n_unfitting: int
+    n_sentences: int
+    tags: Sequence[str]
+
+    @property
+    def example(self) -> str:
+        """The tags of a sentence, the first of them if there are many."""
+        return " ".join(self.tags[:_N_SHOWN]) + " ..." * (len(self.tags) > _N_SHOWN)
+
+
+_N_SHOWN = 8
+"""Number of tags in an example."""
+
+
+def other_scheme(sentences: Iterable[Sequence[str]], expected: Scheme) -> OtherScheme | None:
+    """Return the scheme of sentences, if it is not the expected one; None if it is, or they have none.
+
+    Sentences fit a scheme if their tags of spans are of this scheme and well-formed. The other scheme has all
+    tags, and at most half as many sentences do not fit it; those of ``bio`` need not be well-formed (IO,
+    IOB1). If the expected scheme has all tags too, it does not fit most sentences with spans.
+    """
+    sentences = [*sentences]
+    tags = {tag for sentence in sentences for tag in sentence}
+    typed = {tag for tag in tags if "-" in tag and any(scheme.encodes(tag) for scheme in SCHEMES.values())}
+    of_spans = typed or tags - {OUTSIDE}
+    other = scheme_of(of_spans)
+    if other is None or other == expected:
+        return None
+    with_spans = [sentence for sentence in sentences if not of_spans.isdisjoint(sentence)]
+
+    foreign = {tag for tag in of_spans if not expected.encodes(tag)}
+    bad = [x for x in with_spans if not (foreign.isdisjoint(x) and expected.is_well_formed(x))]
+    n_bad_in_other = sum(not other.is_well_formed(x) for x in with_spans) if other.ends else 0
+    if not bad or 2 * n_bad_in_other > len(bad) or (not foreign and 2 * len(bad) <= len(with_spans)):
+        return None
+    return OtherScheme(other, len(bad), len(with_spans), bad[0])

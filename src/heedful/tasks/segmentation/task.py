@@ -9,6 +9,7 @@ square have no class, and are not scored.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -162,6 +163,18 @@ class ImageSegmentation(ImageTask):
     def read_row(self, row: LocatedRow[Row]) -> tuple[np.ndarray, np.ndarray]:
         """Read the pixels, and the class numbers of all pixels of the mask."""
         return super().read_row(row), row.row[MASK].numbers()
+
+    def unseen_labels(self, row: LocatedRow[Row]) -> Sequence[str]:
+        """Return the class numbers of the mask that do not occur in the training masks.
+
+        Without names for them: a number that has none in ``task.labels`` is an error in any mask. A mask
+        that cannot be read has none; `encode` reports it.
+        """
+        if self.classes.are_named:
+            return ()
+        with suppress(DataError):
+            return self.classes.unseen(row.row[MASK].numbers())
+        return ()
 
     def encode_row(self, row: LocatedRow[Row], content: Any, report: DataReport) -> EncodedRow:
         """Return the pixels, and the class index of each; count how many images have each class.

@@ -35,7 +35,7 @@ def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
         ([], None, "at least two different labels are needed, got 0"),
         (["a", ""], None, r"at least two different labels are needed, got 1: \['a'\]"),
         (["a", "b"], ["a", "c"], "f:2: the label 'b' is not in task.labels"),
-        (["a", "b"], ["a", "b", "c"], "no example has the label 'c'"),
+        (["a", "b"], ["a", "b", "c"], "no training row has the label 'c'"),
     ],
 )
 def test_what_cannot_be_learned_is_refused(labels, given, message):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from heedful.tasks.metrics.spans import SCHEMES, nearest_scheme, scheme_of
+from heedful.tasks.metrics.spans import SCHEMES, nearest_scheme, other_scheme, scheme_of
 from heedful.tasks.metrics.tagging import span_scores
 
 # For each scheme: the prefixes of a span of one word, and of the first, inner and last word of longer ones.
@@ -158,3 +158,57 @@ def test_the_nearest_scheme_of_mixed_tags():
     assert (scheme.name, tag, other) == ("bioes", "B-PER", "NOUN")
     assert nearest_scheme(["NOUN", "X-Y"]) is None
     assert nearest_scheme(["O", "B-PER"]) is None
+
+
+def sentences_in(scheme, draw, n=40):
+    """Sentences with short spans, and some without."""
+    found = []
+    for _ in range(n):
+        spans, word = [], 0
+        for _ in range(draw.choice([0, 1, 1, 2])):
+            start = word + draw.randint(0, 2)
+            word = start + draw.choice([1, 1, 2, 3])
+            spans.append((draw.choice(TYPES), start, word))
+        found.append(tags_of(spans, word + 1, scheme))
+    return found
+
+
+@pytest.mark.parametrize("written", SCHEMES)
+@pytest.mark.parametrize("expected", SCHEMES)
+def test_sentences_in_another_scheme_are_recognised(written, expected):
+    """Also if some sentences have errors, and if further tags encode no spans."""
+    for seed in range(50):
+        draw = random.Random(seed)
+        sentences = sentences_in(written, draw)
+        for _ in range(3):
+            sentence = draw.choice(sentences)
+            sentence[draw.randrange(len(sentence))] = draw.choice(["O", "X", "MISC-X"])
+        found = other_scheme(sentences, SCHEMES[expected])
+        if written == expected:
+            assert found is None
+        else:
+            assert found.scheme.name == written
+            assert 0 < found.n_unfitting <= found.n_sentences
+            assert not SCHEMES[expected].is_well_formed(found.tags) or not all(
+                tag in ("O", "X", "MISC-X") or SCHEMES[expected].encodes(tag) for tag in found.tags
+            )
+
+
+@pytest.mark.parametrize(
+    ("sentences", "expected", "name"),
+    [
+        (["I-X O", "O I-X I-X"], "bio", None),  # IO and IOB1
+        (["I-X O", "O I-X I-X"], "bioes", "bio"),
+        (["O O", "O"], "bioes", None),
+        ([], "bioes", None),
+        (["NN VB", "S-X"], "bmes", None),  # may be either
+        (["S-X O", "O O", "O O"], "bio", "bioes"),
+        (["S-X O", "B-X I-X", "B-X O"], "bio", None),  # one in three
+        (["B I O"], "bioes", "bio"),
+        (["B E O"], "bio", "bioes"),
+        (["NN VB"], "bio", None),
+    ],
+)
+def test_the_scheme_of_few_sentences(sentences, expected, name):
+    found = other_scheme([sentence.split() for sentence in sentences], SCHEMES[expected])
+    assert (found and found.scheme.name) == name
