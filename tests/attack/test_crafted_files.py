@@ -19,11 +19,15 @@ from tiny_runs import TASKS, make
 
 import heedful
 from heedful.api.training import train_into
-from heedful.artifacts.run_folder import RunFolder
+from heedful.artifacts.run_folder import TUNED, RunFolder
 from heedful.errors import DamagedError, HeedfulError
 from heedful.files import parse_json
 from heedful.recipes.resolve import overrides_tree
 from heedful.runs.reading import saved_recipe, saved_tree
+from heedful.tasks import calibration, regression
+from heedful.tasks.calibration import Calibration
+from heedful.tasks.metrics.spans import SCHEMES
+from heedful.tasks.tagging import Tagging
 
 
 def given(kind: str, run: heedful.Run) -> object:
@@ -173,11 +177,21 @@ def attempt(verb: str, kind: str, run: Path) -> str:
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
+def make_fitted(kind, folder):
+    """Make tiny runs that have all files which more validation data would give them."""
+    fitted = Calibration(temperature=2.5, items=97, loss=0.1, unscaled_loss=0.2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "fit_temperature", lambda items: fitted)
+        patch.setattr(regression, "half_width", lambda residuals, coverage: 0.5)
+        patch.setattr(Tagging, "scheme", SCHEMES["bio"])
+        make(kind, folder)
+
+
 @pytest.fixture(scope="module", params=sampled(TASKS, ["translation", "multilabel-classification"]))
 def trained(request, tmp_path_factory):
     """The kind of a task, and the folder of its runs."""
     folder = tmp_path_factory.mktemp("crafted") / "runs"
-    make(request.param, folder)
+    make_fitted(request.param, folder)
     return request.param, folder
 
 
@@ -213,6 +227,19 @@ EXHAUSTED |= {
     "residuals.json",
     "transitions.json",
 }
+
+
+LARGE = {"run.json", "data.json", "environment.json", "alignment.json"}
+
+
+def test_every_small_file_of_a_run_is_among_them(tmp_path):
+    """So that a new one does not stay out."""
+    found = set()
+    for kind in TASKS:
+        make_fitted(kind, tmp_path / kind)
+        found |= {path.name for path in (tmp_path / kind / "finished").glob("*.json")}
+    assert {*TUNED} <= found
+    assert {name for name in found if not name.endswith(".tokenizer.json")} <= EXHAUSTED | LARGE
 
 
 @pytest.mark.full
