@@ -277,7 +277,8 @@ def log_result(folder: Path, recipe: "Recipe", outcome: "TrainingResult") -> Non
     )
     if best is not None:
         log(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
-        if not nothing_done and reason == "updates" and best.update == state.update:
+        is_last = not nothing_done and reason == "updates" and best.update == state.update
+        if is_last and not recipe.is_best_possible(best.metric):
             log(
                 "the last validation was the best: a longer training may be better, for example with "
                 f"training.max_updates={2 * state.update}"

@@ -79,6 +79,13 @@ def test_every_template_says_how_to_name_its_columns_and_that_works(template, tm
         assert f"{column}: {field}" in done.stdout
 
 
+def test_a_problem_of_the_data_names_their_key_as_recipes_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tags.conll").write_text("a O\n\nb O\n", encoding="utf-8")
+    refused = CliRunner().invoke(app, ["train", "my-own-tags", "--data", "tags.conll", "--column", "tags=ner"])
+    assert str(refused.exception).startswith("data.train: tags.conll: tags: expected the number of a field")
+
+
 def test_columns_without_data_and_files_without_an_option_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tickets.csv").write_text(csv(3), encoding="utf-8")
