@@ -82,7 +82,9 @@ def test_every_template_says_how_to_name_its_columns_and_that_works(template, tm
 def test_a_problem_of_the_data_names_their_key_as_recipes_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tags.conll").write_text("a O\n\nb O\n", encoding="utf-8")
-    refused = CliRunner().invoke(app, ["train", "my-own-tags", "--data", "tags.conll", "--column", "tags=ner"])
+    refused = CliRunner().invoke(
+        app, ["train", "my-own-tags", "--data", "tags.conll", "--column", "tags=ner"]
+    )
     assert str(refused.exception).startswith("data.train: tags.conll: tags: expected the number of a field")
 
 

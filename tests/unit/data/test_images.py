@@ -114,6 +114,7 @@ def test_paths_bytes_arrays_and_images_are_accepted(tmp_path):
         (np.zeros((3, 3, 2), dtype=np.uint8), r"\(3, 3, 2\)"),
         (7, "expected a path, an array or an image, got an int"),
         ("", "the path of an image is empty"),
+        ("  ", "the path of an image is empty"),
     ],
 )
 def test_what_is_no_image_is_refused(given, message):

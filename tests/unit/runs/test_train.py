@@ -734,9 +734,7 @@ def test_a_training_that_cannot_become_better_is_not_continued(tmp_path, capsys,
     state = TrainingState(update=4, best=[ScoredCheckpoint(4, value)])
     settings = recipe()
     training = settings.training.model_copy(update={"metric": metric})
-    log_result(
-        tmp_path, settings.model_copy(update={"training": training}), TrainingResult("updates", state)
-    )
+    log_result(tmp_path, settings.model_copy(update={"training": training}), TrainingResult("updates", state))
     assert ("training.max_updates=8" in capsys.readouterr().err) == hint
 
 
