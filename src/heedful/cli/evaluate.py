@@ -92,6 +92,7 @@ class Sources:
         """
         from heedful.cli.inputs import names_of
         from heedful.data.lines import find
+        from heedful.runs.column_keys import ColumnKeys
         from heedful.runs.evaluate import chosen_splits
 
         files = self.files()
@@ -100,7 +101,8 @@ class Sources:
                 find(str(file), Path())
         if self.column and not files:
             raise RequestError("--column: names the columns of a file; add FILE")
-        names = names_of(self.column or (), run.task.columns.names)
+        keys = ColumnKeys.of_task(run.recipe.task.kind, run.task.columns)
+        names = names_of(self.column or (), keys, files)
         return chosen_splits(run, self.split, files, names)
 
 

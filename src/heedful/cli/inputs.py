@@ -19,6 +19,7 @@ from heedful.tables import Dialect
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.data.lines import Record
+    from heedful.runs.column_keys import ColumnKeys
     from heedful.tasks.task_info import Columns
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -131,12 +132,14 @@ class Inputs:
             RequestError: the run or the file does not support the options.
             DataError: a folder has no images, or the file is in the wrong format.
         """
+        from heedful.runs.column_keys import ColumnKeys
         from heedful.runs.inputs import FORMS, input_dialect, input_form, read_inputs
 
         columns = columns or run.task.columns
         if source is None:
             return ReadInputs(self._images(run, columns))
-        names = self._names(columns)
+        keys = ColumnKeys.of_inputs(run.recipe.task.kind, columns, run.task.columns)
+        names = names_of(self.column or (), keys, self.files)
         is_plain = whole or self.form in ("lines", "escaped")
         form = "lines" if is_plain else input_form(run, columns, source.file, names)
         if form == "lines" and self.are_objects and not whole:
@@ -156,10 +159,6 @@ class Inputs:
             source,
             partial(input_dialect, run, columns, source.file, form, names),
         )
-
-    def _names(self, columns: "Columns") -> dict[str, str]:
-        """Return the fields that the user names, by column."""
-        return names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
 
     def _images(self, run: "Run", columns: "Columns") -> "Iterator[Record]":
         """Yield the images that are given as files and folders."""
@@ -267,18 +266,36 @@ def image_paths(files: Sequence[str]) -> Iterator[str]:
             raise DataError(f"{file}: expected an image or a folder; a list of paths must be the only FILE")
 
 
-def names_of(chosen: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+def names_of(chosen: Sequence[str], keys: "ColumnKeys", files: Sequence[str | Path] = ()) -> dict[str, str]:
     """Return the fields that ``--column`` names: ``KEY=NAME``, or ``NAME`` for the next key.
 
+    Args:
+        chosen: the values of the option.
+        keys: what the task calls its columns.
+        files: the files; a text that is the name of a field in one of them is a ``NAME``.
+
     Raises:
-        RequestError: there are more names than keys.
+        RequestError: a key does not exist, or there are more names than keys.
     """
     names: dict[str, str] = {}
+    given = {text.partition("=")[0] for text in chosen}
     for text in chosen:
-        key, separator, name = text.partition("=")
-        if not separator or key not in keys:
-            key, name = next((key for key in keys if key not in names), ""), text
+        before, separator, name = text.partition("=")
+        key = keys.known(before) if separator else None
+        if key is None and separator and not _is_field(text, files):
+            if keys.keys:
+                raise RequestError(f"--column {text}: {keys.unknown(before, name)}")
+            key = before
+        if key is None:
+            key, name = next((key for key in keys.keys or given if key not in names), ""), text
         if not key or key in names:
-            raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys)}")
+            raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys.keys)}")
         names[key] = name
     return names
+
+
+def _is_field(name: str, files: Sequence[str | Path]) -> bool:
+    """Whether one of several files has a field of this name."""
+    from heedful.data.user_files import field_names_in
+
+    return any(os.path.isfile(file) and name in field_names_in(Path(file)) for file in files)

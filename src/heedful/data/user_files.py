@@ -29,6 +29,7 @@ from heedful.data.lines import (
     raw_lines,
 )
 from heedful.data.parquet import is_parquet, parquet_source
+from heedful.data.parquet_rows import parquet_schema
 from heedful.data.sources import list_columns
 from heedful.data.spreadsheets import WORKBOOKS, is_workbook
 from heedful.data.text import FilesSource, TextSource
@@ -146,6 +147,18 @@ def _is_table(file: File, first: Sequence[str], wanted: Wanted, likes: Sequence[
     lines = [line for line in first if line.strip()]
     tables = (like for like in likes if isinstance(like, TsvSource) and len(like.columns) > 1)
     return bool(lines) and any(all(map(table.fits, lines)) for table in tables)
+
+
+def field_names_in(path: Path) -> list[str]:
+    """Return the names of the fields in a user's file, as far as it has any: of a table, its first record."""
+    with suppress(DataError):
+        if is_parquet(path.name):
+            return list(parquet_schema(path).names)
+        records = (_object_of(line) for line in _first_lines(File(path, str(path))))
+        if (record := next(filter(None, records), None)) is not None:
+            return list(record)
+        return longest_record(path)
+    return []
 
 
 # Sources of records -----------------------------------------------------------------------------------------
