@@ -284,7 +284,8 @@ def names_of(chosen: Sequence[str], keys: "ColumnKeys", files: Sequence[str | Pa
         key = keys.known(before) if separator else None
         if key is None and separator and not _is_field(text, files):
             if keys.keys:
-                raise RequestError(f"--column {text}: {keys.unknown(before, name)}")
+                remedy = f"; the key comes first: {name}={before}" if name in keys.keys else ""
+                raise RequestError(f"--column {text}: {keys.unknown(before, name)}{remedy}")
             key = before
         if key is None:
             key, name = next((key for key in keys.keys or given if key not in names), ""), text

@@ -58,9 +58,7 @@ class ColumnKeys:
         if key in self.others:
             return f"{key!r} is not part of an input; of inputs, {read}; remove it"
         problem = f"unknown key {key!r}; {read}"
-        if name in self.keys:
-            return f"{problem}; the key comes first: {name}={key}"
-        return f"{problem}{nearest(key, self.keys)}"
+        return f"{problem}{'' if name in self.keys else nearest(key, self.keys)}"
 
     def check(self, names: Mapping[str, str] | None) -> None:
         """Check the keys of the argument ``columns``.
@@ -70,7 +68,9 @@ class ColumnKeys:
         """
         for key, name in (names or {}).items() if self.keys else ():
             if self.known(key) is None:
-                raise RequestError(f"columns: {self.unknown(key, name)}")
+                turned = f"; columns maps names of the task to names in the rows: {{{name!r}: {key!r}}}"
+                remedy = turned if name in self.keys else ""
+                raise RequestError(f"columns: {self.unknown(key, name)}{remedy}")
 
 
 def keys_of_recipe(recipe: RecipeInput, overrides: Overrides = ()) -> ColumnKeys:
