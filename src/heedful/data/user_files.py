@@ -5,6 +5,7 @@ format of the run's own data. Fields are found by the names that the training da
 file has them, or else by the columns' own names.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -189,7 +190,8 @@ def user_source(
         return like.model_copy(update={"path": stored[0], "skip": 0, "limit": None})
     files = [find(str(path), Path()) for path in paths]
     if len(files) == 1:
-        return user_table(files[0].path, columns, like, names)
+        aligned = () if names or not isinstance(like, FilesSource) else tuple(like.columns)
+        return user_table(files[0].path, columns, like, names, aligned)
     if not isinstance(like, FilesSource) or len(files) != len(like.columns):
         aligned = f" or {len(like.columns)} aligned files" if isinstance(like, FilesSource) else ""
         raise DataError(f"{', '.join(map(str, paths))}: expected one file{aligned}, got {len(files)} files")
@@ -197,7 +199,11 @@ def user_source(
 
 
 def user_table(
-    path: Path, columns: Sequence[str], like: object = None, names: Mapping[str, str] | None = None
+    path: Path,
+    columns: Sequence[str],
+    like: object = None,
+    names: Mapping[str, str] | None = None,
+    aligned: Sequence[str] = (),
 ) -> UserTable:
     """Return the source for a user's file of records.
 
@@ -208,6 +214,7 @@ def user_table(
             separator with a header that names the columns; tabs, then commas and semicolons with quotes, with
             such a header (tabs last if the file is named ``.csv``); its own format.
         names: the field of each column, if the user names it.
+        aligned: the columns that line-aligned files may have instead, one in each.
 
     Raises:
         HeaderError: if the first line of the file does not name the columns.
@@ -215,7 +222,21 @@ def user_table(
     """
     wanted = Wanted(tuple(columns), like=like, names=names or {})
     form = form_of(File(path, str(path)), wanted) if path.is_file() else "table"
-    return _source(path, form, wanted, path.resolve())
+    try:
+        return _source(path, form, wanted, path.resolve())
+    except HeaderError as error:
+        if form != "lines" or not aligned or any("\t" in line for line in _first_lines(File(path, ""))[:1]):
+            raise
+        raise HeaderError(_one_of_aligned(path, aligned, str(error))) from None
+
+
+def _one_of_aligned(path: Path, columns: Sequence[str], problem: str) -> str:
+    """Return the message for one file of lines, which may be one of several aligned ones."""
+    options = " ".join([f"--data {shlex.quote(str(path))}", *["--data FILE"] * (len(columns) - 1)])
+    return (
+        f"{path}: expected {len(columns)} line-aligned files ({', '.join(columns)}), got one file; give all "
+        f"in this order: {options} (in Python, a list of them); if it is a table: "
+    ) + problem.removeprefix(f"{path}:1: ")
 
 
 def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
