@@ -50,7 +50,7 @@ VERBS = {
     "pack": {"run", "out"},
     "clean": {"run", "--resumable", "--yes"},
     "import": {"source", "run"},
-    "export": {"run", "--to", "--out"},
+    "export": {"run", "folder", "--to", "--out"},
 }  # fmt: skip
 REQUIRED = {
     "train": ["recipe"],

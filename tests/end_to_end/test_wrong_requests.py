@@ -243,7 +243,7 @@ def test_out_with_other_things_in_it_is_left_alone(heedful, corpus, name):
 def test_out_that_is_a_file_or_below_one(heedful, corpus):
     refused(heedful("train", "tiny.yaml", "--out", "train.src", cwd=corpus), "train.src: is a file")
     done = heedful("train", "tiny.yaml", "--out", "train.src/run", cwd=corpus)
-    refused(done, "train.src/run: cannot create the folder (Not a directory)")
+    refused(done, "train.src/run: cannot create the folder: ", "train.src is a file, not a folder; ")
 
 
 def test_an_empty_folder_that_was_there_is_empty_again(heedful, corpus):

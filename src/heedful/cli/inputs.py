@@ -235,7 +235,8 @@ def check_objects(source: Source, columns: Sequence[str]) -> None:
     program = f"{{{columns[0]}: .}}" if len(columns) == 1 else f'split("\\t") | {{{fields}}}'
     command = f"jq -Rc {shlex.quote(program)} {shlex.quote(source.file.name)} > NEW.jsonl"
     raise RequestError(
-        f"{source.file.name}: --jsonl requires JSON lines, got lines of text; convert them: {command}"
+        f"{source.file.name}: --jsonl requires JSON lines, got lines of text; leave it out (predict and "
+        f"score write JSON lines with --to jsonl), or convert them: {command}"
     )
 
 

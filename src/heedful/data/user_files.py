@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource, looks_like_conll
 from heedful.data.delimited import TsvSource
+from heedful.data.file_hints import NOT_JSON_LINES
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.hub import READERS, DatasetsSource
 from heedful.data.json_lines import JsonlSource, has_field, missing_field, record_of
@@ -384,8 +385,21 @@ def input_records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
     records = _records(file, wanted, form)
     for number, record in enumerate(records, 1):
         if number == 1 and record.error is not None and not isinstance(record.error, ValueRefusedError):
-            raise record.error
+            raise _for_a_verb(record.error, file)
         yield record
+
+
+def _for_a_verb(error: DataError, file: File) -> DataError:
+    """Return the error on the first record of inputs, for lines of text with the remedy of a verb."""
+    place, found, _ = str(error).partition(NOT_JSON_LINES)
+    if not found:
+        return error
+    if has_suffix(file.name, ".jsonl", ".ndjson"):
+        return DataError(f"{place}{found}; for lines of text, add --from lines; name a table .csv")
+    return DataError(
+        f"{place}{found}; for lines of text, leave out --jsonl or --from jsonl (predict and score write JSON "
+        "lines with --to jsonl); for a table, write it to a file"
+    )
 
 
 def _records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:

@@ -125,6 +125,27 @@ def test_what_an_empty_input_says_begins_with_its_location(given, shown):
     assert located(Record(Location(""), {}, {}), given) == given
 
 
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_lines_of_text_that_are_not_json_have_the_remedy_of_a_verb(verb, letters, tmp_path):
+    """Not that of a recipe, which may name another kind of source."""
+
+    def refusal(*arguments):
+        command = [verb, str(letters), *arguments, "--device", "cpu"]
+        with pytest.raises(RequestError) as raised:
+            CliRunner().invoke(app, command, input="a b\n", catch_exceptions=False)
+        assert "kind:" not in str(raised.value)
+        return str(raised.value)
+
+    assert "standard input:1: not JSON lines" in refusal("--jsonl")
+    assert "; for lines of text, leave out --jsonl or --from jsonl" in refusal("--jsonl")
+    (tmp_path / "in.txt").write_text("a b\n")
+    assert "; leave it out (predict and score write JSON" in refusal(str(tmp_path / "in.txt"), "--jsonl")
+    (tmp_path / "in.jsonl").write_text("a b\n")
+    assert refusal(str(tmp_path / "in.jsonl")).endswith("add --from lines; name a table .csv")
+    done = CliRunner().invoke(app, ["predict", str(letters), str(tmp_path / "in.jsonl"), "--from", "lines"])
+    assert done.exit_code == 0
+
+
 def test_errors_are_always_logged(capsys):
     notes = NoteLog()
     for number in range(FIRST + 5):

@@ -236,8 +236,16 @@ def test_wrong_requests_get_a_clear_answer(command, image, name, arguments, mess
         ("--limit", "0", "--limit must be a positive number of GiB, got 0"),
         ("--limit", "1e308", "--limit must be a positive number of GiB, got 1e+308"),
         ("--exact", "2.1", "--exact: requires a page (--out NAME.html)"),
-        ("--out", "none/x.png", "--out none/x.png: cannot be written: none is not a folder"),
-        ("--out", "none/x.html", "--out none/x.html: cannot be written: none is not a folder"),
+        (
+            "--out",
+            "none/x.png",
+            "--out none/x.png: cannot be written: the folder none does not exist; create it: mkdir -p none",
+        ),
+        (
+            "--out",
+            "none/x.html",
+            "--out none/x.html: cannot be written: the folder none does not exist; create it: mkdir -p none",
+        ),
     ],
 )
 def test_what_can_never_be_is_refused_before_the_run_is_read(option, value, message):
