@@ -602,10 +602,12 @@ def test_a_socket_is_no_data_file(heedful, transformer, tmp_path):
 
 
 def test_an_image_is_no_input_of_a_task_on_texts(heedful, transformer, tmp_path):
-    (tmp_path / "pic.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    done = heedful("predict", transformer, "pic.png", cwd=tmp_path)
-    refused(done)
-    assert told(done) == "heedful: pic.png: an image; this run reads texts\n"
+    for name in ("pic.png", "pic"):
+        (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n")
+        done = heedful("predict", transformer, name, cwd=tmp_path)
+        refused(done)
+        remedy = "the task translation reads source; name a file of text"
+        assert told(done) == f"heedful: {name}: is an image; {remedy}\n"
 
 
 def test_an_input_in_an_old_encoding_gets_the_command_that_converts_it(heedful, transformer, tmp_path):

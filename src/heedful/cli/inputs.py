@@ -91,9 +91,9 @@ class Inputs:
         file = self.only_file
         if file is None:
             return None
-        from heedful.data.image_files import is_image_name
+        from heedful.data.image_files import is_image
 
-        if is_image_name(file):
+        if is_image(file):
             from heedful.data.lines import find
 
             find(file, Path())
@@ -165,11 +165,14 @@ class Inputs:
         from heedful.data.lines import Location, Record
 
         if not run.task.columns.images:
+            from heedful.tasks.task_info import reads
+
+            read = reads(run.recipe.task.kind, columns.inputs)
             if (file := self.only_file) is not None:
-                raise RequestError(f"{file}: an image; this run reads texts")
+                raise RequestError(f"{file}: is an image; {read}; name a file of text")
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
-            raise RequestError(f"{problem}; several files and folders are for images, not for this task")
+            raise RequestError(f"{problem}; several files and folders are for images; {read}")
         rows = ({columns.inputs[0]: path} for path in image_paths(self.files))
         return (Record(Location(""), row, row) for row in rows)
 
@@ -246,7 +249,7 @@ def image_paths(files: Sequence[str]) -> Iterator[str]:
     Raises:
         DataError: a folder has no images, or one of several files is not an image by its name.
     """
-    from heedful.data.image_files import SUFFIXES, is_image_name, unread_note
+    from heedful.data.image_files import SUFFIXES, is_image, is_image_name, unread_note
     from heedful.data.lines import File, files_in
 
     for file in files:
@@ -261,7 +264,7 @@ def image_paths(files: Sequence[str]) -> Iterator[str]:
             ):
                 log(f"heedful: {file}: {note}")
             yield from images
-        elif is_image_name(file):
+        elif is_image(file):
             yield file
         else:
             raise DataError(f"{file}: expected an image or a folder; a list of paths must be the only FILE")
