@@ -50,10 +50,12 @@ def check_parent(path: Path, option: str = "") -> None:
     if folder.is_dir():
         return
     beginning = f"{option} {path}" if option else f"{path}"
-    problem = file_in_the_way(folder)
-    if not problem:
-        problem = f"the folder {folder} does not exist; create it: mkdir -p {shlex.quote(str(folder))}"
-    raise RequestError(f"{beginning}: cannot be written: {problem}")
+    if problem := file_in_the_way(folder):
+        raise RequestError(f"{beginning}: cannot be written: {problem}")
+    raise RequestError(
+        f"{beginning}: cannot be written: the folder {folder} does not exist; create it: mkdir -p "
+        f"{shlex.quote(str(folder))}"
+    )
 
 
 def file_in_the_way(folder: Path) -> str:

@@ -37,7 +37,7 @@ VERBS = {
         "--plot", "--out", "--memory",
     },
     "explain": {
-        "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
+        "run", "input", "--inputs", "--column", "--pair", "--target", "--layer", "--head", "--kind", "--view",
         "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
         "--temperature", "--top-p", "--top-k",
     },

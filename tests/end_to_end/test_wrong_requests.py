@@ -443,7 +443,10 @@ OPTIONS = [
     (["evaluate", "RUN", "--data", "only-one"], ["only-one: no such file"]),
     (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
     (["evaluate", "RUN", "--text", "none"], ["none: no such file"]),
-    (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written: the folder no does not exist; create it: mkdir -p no"]),
+    (
+        ["evaluate", "RUN", "--output", "no/where.jsonl"],
+        ["no/where.jsonl: cannot be written: the folder no does not exist; create it: mkdir -p no"],
+    ),
     (["evaluate", "RUN", "--output", "RUN"], ["expected a file, got a folder"]),
     (["evaluate", "RUN", "--device", "cuda:x"], ["device cuda:x: no such device"]),
     (["train"], ["Missing argument", "RECIPE"]),

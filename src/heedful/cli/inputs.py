@@ -12,7 +12,7 @@ import typer
 
 from heedful.cli.input_streams import Source, in_blocks
 from heedful.cli.output import log, one_line, unescaped
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, nearest
 from heedful.files import has_suffix
 from heedful.tables import Dialect
 
@@ -105,7 +105,8 @@ class Inputs:
                 raise
             problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
             text = shlex.quote(file) if len(file) <= 60 else "TEXT"
-            remedy = f"echo {text} | heedful {verb} {shlex.quote(str(run))}"
+            command = f"heedful {verb} {shlex.quote(str(run))}"
+            remedy = f"{command} {text}" if verb == "explain" else f"echo {text} | {command}"
             raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
         return source.as_one_line() if whole else source
 
@@ -287,9 +288,15 @@ def names_of(chosen: Sequence[str], keys: "ColumnKeys", files: Sequence[str | Pa
         before, separator, name = text.partition("=")
         key = keys.known(before) if separator else None
         if key is None and separator and not _is_field(text, files):
+            if before in keys.others:
+                raise RequestError(
+                    f"--column {text}: {before!r} is not part of an input; of inputs, {keys.read}; remove it"
+                )
             if keys.keys:
-                remedy = f"; the key comes first: {name}={before}" if name in keys.keys else ""
-                raise RequestError(f"--column {text}: {keys.unknown(before, name)}{remedy}")
+                meant = nearest(before, keys.keys)
+                if name in keys.keys:
+                    meant = f"; the key comes first: {name}={before}"
+                raise RequestError(f"--column {text}: unknown key {before!r}; {keys.read}{meant}")
             key = before
         if key is None:
             key, name = next((key for key in keys.keys or given if key not in names), ""), text

@@ -19,6 +19,7 @@ from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedF
 from heedful.data.hub import READERS, DatasetsSource
 from heedful.data.json_lines import JsonlSource, has_field, missing_field, record_of
 from heedful.data.lines import (
+    EmptyLineError,
     File,
     HeaderError,
     Location,
@@ -191,8 +192,8 @@ def user_source(
         return like.model_copy(update={"path": stored[0], "skip": 0, "limit": None})
     files = [find(str(path), Path()) for path in paths]
     if len(files) == 1:
-        aligned = () if names or not isinstance(like, FilesSource) else tuple(like.columns)
-        return user_table(files[0].path, columns, like, names, aligned)
+        separate = () if names or not isinstance(like, FilesSource) else tuple(like.columns)
+        return user_table(files[0].path, columns, like, names, separate)
     if not isinstance(like, FilesSource) or len(files) != len(like.columns):
         aligned = f" or {len(like.columns)} aligned files" if isinstance(like, FilesSource) else ""
         raise DataError(f"{', '.join(map(str, paths))}: expected one file{aligned}, got {len(files)} files")
@@ -228,16 +229,12 @@ def user_table(
     except HeaderError as error:
         if form != "lines" or not aligned or any("\t" in line for line in _first_lines(File(path, ""))[:1]):
             raise
-        raise HeaderError(_one_of_aligned(path, aligned, str(error))) from None
-
-
-def _one_of_aligned(path: Path, columns: Sequence[str], problem: str) -> str:
-    """Return the message for one file of lines, which may be one of several aligned ones."""
-    options = " ".join([f"--data {shlex.quote(str(path))}", *["--data FILE"] * (len(columns) - 1)])
-    return (
-        f"{path}: expected {len(columns)} line-aligned files ({', '.join(columns)}), got one file; give all "
-        f"in this order: {options} (in Python, a list of them); if it is a table: "
-    ) + problem.removeprefix(f"{path}:1: ")
+        options = " ".join([f"--data {shlex.quote(str(path))}", *["--data FILE"] * (len(aligned) - 1)])
+        problem = str(error).removeprefix(f"{path}:1: ")
+        raise HeaderError(
+            f"{path}: expected {len(aligned)} line-aligned files ({', '.join(aligned)}), got one file; give "
+            f"all in this order: {options} (in Python, a list of them); if it is a table: {problem}"
+        ) from None
 
 
 def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
@@ -391,14 +388,14 @@ def input_records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
 
 def _for_a_verb(error: DataError, file: File) -> DataError:
     """Return the error on the first record of inputs, for lines of text with the remedy of a verb."""
-    place, found, _ = str(error).partition(NOT_JSON_LINES)
+    place, found, _ = str(error).partition(f": {NOT_JSON_LINES}")
     if not found:
         return error
     if has_suffix(file.name, ".jsonl", ".ndjson"):
-        return DataError(f"{place}{found}; for lines of text, add --from lines; name a table .csv")
+        return DataError(f"{place}: {NOT_JSON_LINES}; for lines of text, add --from lines; name a table .csv")
     return DataError(
-        f"{place}{found}; for lines of text, leave out --jsonl or --from jsonl (predict and score write JSON "
-        "lines with --to jsonl); for a table, write it to a file"
+        f"{place}: {NOT_JSON_LINES}; for lines of text, leave out --jsonl or --from jsonl (predict and score "
+        "write JSON lines with --to jsonl); for a table, write it to a file"
     )
 
 
@@ -438,9 +435,8 @@ def _row_of_texts(line: str, location: Location, wanted: Wanted) -> dict[str, st
     if not len(wanted.columns) <= len(texts) <= len(columns):
         n_expected = f"{len(wanted.columns)} or {len(columns)}" if wanted.optional else str(len(columns))
         keys = ", ".join(columns)
-        raise DataError(
-            f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
-        )
+        problem = f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
+        raise DataError(problem) if line.strip() else EmptyLineError(problem)
     return dict(zip(columns, texts, strict=False))
 
 

@@ -52,13 +52,10 @@ class ColumnKeys:
         """Return the key that a text is, or stands for; None if it is none."""
         return key if key in self.keys else self.aliases.get(key)
 
-    def unknown(self, key: str, name: str) -> str:
-        """Return the message for a key that does not exist; ``name`` is that of its field."""
-        read = reads(self.task, self.listed or self.keys)
-        if key in self.others:
-            return f"{key!r} is not part of an input; of inputs, {read}; remove it"
-        problem = f"unknown key {key!r}; {read}"
-        return f"{problem}{'' if name in self.keys else nearest(key, self.keys)}"
+    @property
+    def read(self) -> str:
+        """What the task reads, for messages."""
+        return reads(self.task, self.listed or self.keys)
 
     def check(self, names: Mapping[str, str] | None) -> None:
         """Check the keys of the argument ``columns``.
@@ -68,9 +65,10 @@ class ColumnKeys:
         """
         for key, name in (names or {}).items() if self.keys else ():
             if self.known(key) is None:
-                turned = f"; columns maps names of the task to names in the rows: {{{name!r}: {key!r}}}"
-                remedy = turned if name in self.keys else ""
-                raise RequestError(f"columns: {self.unknown(key, name)}{remedy}")
+                meant = nearest(key, self.keys)
+                if name in self.keys:
+                    meant = f"; columns maps names of the task to names in the rows: {{{name!r}: {key!r}}}"
+                raise RequestError(f"columns: unknown key {key!r}; {self.read}{meant}")
 
 
 def keys_of_recipe(recipe: RecipeInput, overrides: Overrides = ()) -> ColumnKeys:
