@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,37 @@ def has_suffix(name: str, *suffixes: str) -> bool:
     name = name.lower()
     content = next((name.removesuffix(end) for end in COMPRESSED if name.endswith(end)), name)
     return content.endswith(tuple(suffix.lower() for suffix in suffixes))
+
+
+def check_parent(path: Path, option: str = "") -> None:
+    """Check that the folder of a file to write exists.
+
+    Args:
+        path: the file.
+        option: the option that names it, for the message.
+
+    Raises:
+        RequestError: there is no such folder, or one of its parents is a file; with the remedy.
+    """
+    folder = path.parent
+    if folder.is_dir():
+        return
+    beginning = f"{option} {path}" if option else f"{path}"
+    if problem := file_in_the_way(folder):
+        raise RequestError(f"{beginning}: cannot be written: {problem}")
+    raise RequestError(
+        f"{beginning}: cannot be written: the folder {folder} does not exist; create it: mkdir -p "
+        f"{shlex.quote(str(folder))}"
+    )
+
+
+def file_in_the_way(folder: Path) -> str:
+    """Return which file is where a folder or a parent of it should be, and the remedy; empty if none is."""
+    existing = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), None)
+    if existing is None or existing.is_dir():
+        return ""
+    kind = "is a file, not a folder" if existing.is_file() else "is not a folder"
+    return f"{existing} {kind}; choose another path"
 
 
 def require_end(path: Path) -> None:
@@ -285,6 +317,7 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
     """
     if path.is_dir():
         raise RequestError(f"{path}: expected a file, got a folder")
+    check_parent(path)
     with contextlib.ExitStack() as stack:
         try:
             temporary = stack.enter_context(replacing(path))

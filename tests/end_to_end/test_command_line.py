@@ -39,7 +39,7 @@ VERBS = {
         "--plot", "--out", "--memory",
     },
     "explain": {
-        "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
+        "run", "input", "--inputs", "--column", "--pair", "--target", "--layer", "--head", "--kind", "--view",
         "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
         "--temperature", "--top-p", "--top-k",
     },
@@ -52,7 +52,7 @@ VERBS = {
     "pack": {"run", "out"},
     "clean": {"run", "--resumable", "--yes"},
     "import": {"source", "run"},
-    "export": {"run", "--to", "--out"},
+    "export": {"run", "folder", "--to", "--out"},
 }  # fmt: skip
 REQUIRED = {
     "train": ["recipe"],

@@ -102,6 +102,16 @@ def test_several_images_and_folders_may_be_named(heedful, folder, tmp_path):
     assert [record.split(",")[0] for record in records] == [str(path) for path in paths]
 
 
+def test_an_image_that_is_named_needs_no_suffix(heedful, folder, tmp_path):
+    (tmp_path / "scan").write_bytes((folder / "test/red/1.png").read_bytes())
+    for files in (["scan"], ["scan", "scan"]):
+        done = heedful("predict", folder / "run", *files, cwd=tmp_path)
+        assert (done.status, done.out) == (0, "red\n" * len(files)), done.err
+    (tmp_path / "list").write_text("scan\n")
+    assert heedful("predict", folder / "run", "list", cwd=tmp_path).out == "red\n"
+    assert heedful("embed", folder / "run", "scan", cwd=tmp_path).json()["image"] == "scan"
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -97,7 +97,7 @@ def test_a_language_model_goes_there_and_back(heedful, model, gpt2, tmp_path):
 
 
 def test_a_translator_goes_there_and_back(heedful, transformer, tmp_path):
-    done = heedful("export", transformer, "--to", "marian", "--out", "out/marian", cwd=tmp_path)
+    done = heedful("export", transformer, "out/marian", "--to", "marian", cwd=tmp_path)
     assert (done.status, done.out) == (0, "out/marian\n"), done.err
     done = heedful("import", "out/marian", "again", cwd=tmp_path)
     assert done.status == 0, done.err
@@ -198,6 +198,8 @@ def test_a_full_disk_leaves_nothing(heedful, gpt2, tmp_path):
 def test_folders_that_hold_something_are_left_alone(heedful, model, gpt2, tmp_path):
     refused(heedful("import", gpt2, model, cwd=tmp_path), "run: must be empty")
     refused(heedful("export", model, "--to", "gpt2", cwd=tmp_path), "run-gpt2: must be empty")
+    twice = heedful("export", model, "x", "--to", "gpt2", "--out", "y", cwd=tmp_path)
+    refused(twice, "--out y: OUT is x already; remove one of them")
 
 
 def test_formats_that_do_not_fit_are_told(heedful, model, transformer, recurrent, tmp_path):

@@ -243,7 +243,7 @@ def test_out_with_other_things_in_it_is_left_alone(heedful, corpus, name):
 def test_out_that_is_a_file_or_below_one(heedful, corpus):
     refused(heedful("train", "tiny.yaml", "--out", "train.src", cwd=corpus), "train.src: is a file")
     done = heedful("train", "tiny.yaml", "--out", "train.src/run", cwd=corpus)
-    refused(done, "train.src/run: cannot create the folder (Not a directory)")
+    refused(done, "train.src/run: cannot create the folder: ", "train.src is a file, not a folder; ")
 
 
 def test_an_empty_folder_that_was_there_is_empty_again(heedful, corpus):
@@ -443,7 +443,10 @@ OPTIONS = [
     (["evaluate", "RUN", "--data", "only-one"], ["only-one: no such file"]),
     (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
     (["evaluate", "RUN", "--text", "none"], ["none: no such file"]),
-    (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written (No such file"]),
+    (
+        ["evaluate", "RUN", "--output", "no/where.jsonl"],
+        ["no/where.jsonl: cannot be written: the folder no does not exist; create it: mkdir -p no"],
+    ),
     (["evaluate", "RUN", "--output", "RUN"], ["expected a file, got a folder"]),
     (["evaluate", "RUN", "--device", "cuda:x"], ["device cuda:x: no such device"]),
     (["train"], ["Missing argument", "RECIPE"]),
@@ -602,10 +605,12 @@ def test_a_socket_is_no_data_file(heedful, transformer, tmp_path):
 
 
 def test_an_image_is_no_input_of_a_task_on_texts(heedful, transformer, tmp_path):
-    (tmp_path / "pic.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    done = heedful("predict", transformer, "pic.png", cwd=tmp_path)
-    refused(done)
-    assert told(done) == "heedful: pic.png: an image; this run reads texts\n"
+    for name in ("pic.png", "pic"):
+        (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n")
+        done = heedful("predict", transformer, name, cwd=tmp_path)
+        refused(done)
+        remedy = "the task translation reads source; name a file of text"
+        assert told(done) == f"heedful: {name}: is an image; {remedy}\n"
 
 
 def test_an_input_in_an_old_encoding_gets_the_command_that_converts_it(heedful, transformer, tmp_path):

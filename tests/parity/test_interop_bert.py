@@ -292,6 +292,14 @@ def test_labels_without_names_get_them_as_every_message_says(tmp_path):
     assert sum("LABEL_0" in note for note in notes) == 1
 
 
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertModel"])
+def test_a_model_without_labels_has_no_note_on_their_names(architecture, tmp_path):
+    make(architecture, tmp_path / "their", tokenizer_of())
+    notes = []
+    import_run(tmp_path / "their", tmp_path / "run", notes.append)
+    assert [note for note in notes if "have no names" in note] == []
+
+
 def test_a_classifier_of_pairs_that_does_not_say_so_is_made_to_as_the_note_says(tmp_path):
     make("BertForSequenceClassification", tmp_path / "their", tokenizer_of(), num_labels=2)
     notes = []

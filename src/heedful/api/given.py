@@ -183,7 +183,7 @@ def _file_source(
     except HeaderError:
         raise
     except DataError as error:
-        raise DataError(f"data[{label!r}]: {error}") from None
+        raise DataError(f"data.{label}: {error}") from None
     settings: dict[str, Any] = source.model_dump(mode="json")
     return settings
 

@@ -33,6 +33,7 @@ from heedful.plugins import allow_plugins
 from heedful.recipes.resolve import as_one_layer
 from heedful.recipes.schema import Recipe
 from heedful.recipes.sizes import merge_above_sizes
+from heedful.runs.column_keys import keys_of_recipe
 from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.tasks.base import Log
@@ -196,6 +197,8 @@ def read(
     columns = names_in_rows(columns)
     source, held = recipe_input(recipe), list[HeldRows]()
     if data is not None:
+        if columns:
+            keys_of_recipe(source, overrides_layer(overrides)).check(columns)
         source, held = with_data(source, data, columns)
     elif columns is not None:
         raise RequestError("columns: names the columns of data, which is not given")

@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 
 from heedful.errors import DamagedError, HeedfulError, RequestError
-from heedful.files import json_text, remove, sha256, stamped, write_text
+from heedful.files import file_in_the_way, json_text, remove, sha256, stamped, write_text
 from heedful.records import (
     MAX_SHOWN,
     RESTORE,
@@ -336,7 +336,9 @@ def _lock(folder: Path) -> int | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RequestError(f"{folder}: cannot create the folder ({error.strerror})") from None
+            problem = file_in_the_way(folder)
+            reason = f": {problem}" if problem else f" ({error.strerror})"
+            raise RequestError(f"{folder}: cannot create the folder{reason}") from None
         if fcntl is None:
             return None
         try:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.cli.output import log
 from heedful.cli.tables import TableWriter
-from heedful.tasks.prediction import EMPTY, HELD_BACK, Prediction
+from heedful.data.image_paths import NO_PATH
+from heedful.tasks.prediction import EMPTY, EMPTY_QUESTION, HELD_BACK, Prediction
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -16,17 +17,26 @@ if TYPE_CHECKING:
     from heedful.tasks.task_info import Columns
 
 Answer = TypeVar("Answer")
+Noted = TypeVar("Noted", bound="Prediction | Embedding")
 
 FIRST = 10
 """Number of notes per sort that are logged in full."""
 
 
-def located(record: "Record", prediction: Prediction) -> Prediction:
-    """Return the prediction; the note that an input is empty says where the input is."""
-    if not prediction.is_empty or not str(record.location):
-        return prediction
-    notes = (f"{record.location}: {note}" if note.startswith(EMPTY) else note for note in prediction.notes)
-    return replace(prediction, notes=tuple(notes))
+def located(record: "Record", answer: Noted) -> Noted:
+    """Return the answer to a record; a note or error on an empty input begins with the location."""
+    place = str(record.location)
+    is_empty = answer.error == NO_PATH or any(map(_is_of_nothing, answer.notes))
+    if not is_empty or not place:
+        return answer
+    notes = tuple(f"{place}: {note}" if _is_of_nothing(note) else note for note in answer.notes)
+    return replace(
+        answer, notes=notes, error=f"{place}: {NO_PATH}" if answer.error == NO_PATH else answer.error
+    )
+
+
+def _is_of_nothing(note: str) -> bool:
+    return note.startswith((EMPTY, EMPTY_QUESTION))
 
 
 def table_fields(record: "Record", table: TableWriter, columns: "Columns") -> JsonMapping:
@@ -78,9 +88,16 @@ class NoteLog:
         self.n = self.failed = self.held_back = 0
         self._counts: Counter[str] = Counter()
         self._odd: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
 
-    def add(self, answer: "Prediction | Embedding", input_text: Any) -> None:
-        """Log the note or error of one answer; ``input_text`` is its input."""
+    def add(self, answer: "Prediction | Embedding", input_text: Any, location: object = "") -> None:
+        """Log the note or error of one answer.
+
+        Args:
+            answer: the answer.
+            input_text: its input.
+            location: where the input is; empty: unknown.
+        """
         from heedful.tasks.inputs.texts import is_of_unknown_words
 
         self.n += 1
@@ -88,7 +105,7 @@ class NoteLog:
             self.failed += 1
             log(f"heedful: {answer.error}")
             return
-        self._add_odd(answer, input_text)
+        self._add_odd(answer, input_text, str(location))
         notes = [note for note in answer.notes if not note.startswith(HELD_BACK)]
         self.held_back += len(notes) < len(answer.notes)
         if notes:
@@ -98,22 +115,26 @@ class NoteLog:
                 text = f": {input_text[:60]!r}{'…' * (len(input_text) > 60)}" if input_text else ""
                 log(f"heedful: {'; '.join(notes)}{text}")
 
-    def _add_odd(self, answer: "Prediction | Embedding", input_text: Any) -> None:
+    def _add_odd(self, answer: "Prediction | Embedding", input_text: Any, location: str) -> None:
         """Count an input that is answered like any other, although it is hardly a text."""
         from heedful.data.findings import NUL
 
         texts = [input_text] if isinstance(input_text, str) else input_text
+        kinds = []
         if isinstance(texts, list) and any(isinstance(text, str) and NUL in text for text in texts):
-            self._odd["with NUL characters, which are read as text"] += 1
+            kinds.append("with NUL characters, which are read as text")
         if isinstance(input_text, str) and input_text.isspace() and not answer.notes:
-            self._odd["of white space alone, which is read as text"] += 1
+            kinds.append("of white space alone, which is read as text")
+        for kind in kinds:
+            self._odd[kind] += 1
+            self._first.setdefault(kind, f" (first at {location})" if location else "")
 
     def summarize(self) -> None:
         """Log how many inputs are hardly texts, and how many further notes of each sort there were."""
         if self.held_back:
             log(f"heedful: {self.held_back:,} of {self.n:,} answers are held back: {HELD_BACK} the threshold")
         for kind, n in self._odd.items():
-            log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}")
+            log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}{self._first[kind]}")
         for kind, n in self._counts.items():
             if n > FIRST:
                 further = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"

@@ -83,11 +83,13 @@ def _read(
 
         return read(runs)
     from heedful.api.comparison import compare as evaluated
+    from heedful.artifacts.run_folder import RunFolder
     from heedful.cli.inputs import names_of
+    from heedful.runs.column_keys import keys_of_run
 
     if columns and not data:
         raise RequestError("--column: names the columns of a file; add --data FILE")
-    names = names_of(columns, tuple(dict.fromkeys(text.partition("=")[0] for text in columns)))
+    names = names_of(columns, keys_of_run(RunFolder(runs[0])), data) if columns else {}
     return evaluated(
         runs,
         data=[str(file) for file in data] or None,

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from heedful.cli.output import log, result
+from heedful.errors import RequestError
 
 
 def import_(
@@ -23,6 +24,9 @@ def import_(
 
 def export(
     run: Path = typer.Argument(..., metavar="RUN", help="Run folder."),
+    folder: Path = typer.Argument(
+        None, metavar="OUT", help="Folder to create. [default: RUN-FORMAT]", show_default=False
+    ),
     to: str = typer.Option(
         ...,
         "--to",
@@ -30,9 +34,11 @@ def export(
         help="gpt2 (language models), marian (translation), bert (masked language models and text encoders "
         "with task heads) or vit (image classification).",
     ),
-    out: Path = typer.Option(None, help="Output folder. [default: RUN-FORMAT]"),
+    out: Path = typer.Option(None, help="The same as OUT."),
 ) -> None:
     """Export weights, configuration and tokenizer of a run to a folder that transformers can load."""
     from heedful.api import conversion
 
-    result(str(conversion.export(run, to, out, log=log)))
+    if folder is not None and out is not None:
+        raise RequestError(f"--out {out}: OUT is {folder} already; remove one of them")
+    result(str(conversion.export(run, to, folder or out, log=log)))

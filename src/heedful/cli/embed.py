@@ -9,7 +9,7 @@ import typer
 
 from heedful import files
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answered, with_input
+from heedful.cli.answers import NoteLog, answered, located, with_input
 from heedful.cli.inputs import Inputs
 from heedful.cli.options import Device
 from heedful.cli.output import check_out, json_result, log
@@ -71,11 +71,12 @@ def embed(
     compute = partial(loaded_run.embeddings, pooling=pooling, layer=None if layer is None else layer - 1)
     compute([])  # also without inputs, an unsupported task or pooling is an error
     answers = answered(blocks, columns, compute, lambda error: Embedding(None, error=error))
-    for record, embedding in answers:
+    for record, answer in answers:
+        embedding = located(record, answer)
         if out is None:
             json_result(_output(record, embedding))
         vectors.append(embedding.vector)
-        notes.add(embedding, record.row.get(columns.inputs[0]))
+        notes.add(embedding, record.row.get(columns.inputs[0]), record.location)
     notes.summarize()
     if out is not None:
         _write(out, vectors, loaded_run.embedding_width)

@@ -15,7 +15,7 @@ from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Ensemble, Json, load_runs
 from heedful.cli.output import check_not_input, json_result, log, notify, result, terminal_width
 from heedful.errors import RequestError
-from heedful.files import json_text, whole_file
+from heedful.files import check_parent, json_text, whole_file
 
 if TYPE_CHECKING:
     from heedful.api.run import Run
@@ -92,6 +92,7 @@ class Sources:
         """
         from heedful.cli.inputs import names_of
         from heedful.data.lines import find
+        from heedful.runs.column_keys import ColumnKeys
         from heedful.runs.evaluate import chosen_splits
 
         files = self.files()
@@ -100,7 +101,8 @@ class Sources:
                 find(str(file), Path())
         if self.column and not files:
             raise RequestError("--column: names the columns of a file; add FILE")
-        names = names_of(self.column or (), run.task.columns.names)
+        keys = ColumnKeys.of_task(run.recipe.task.kind, run.task.columns)
+        names = names_of(self.column or (), keys, files)
         return chosen_splits(run, self.split, files, names)
 
 
@@ -289,8 +291,9 @@ def evaluate(
     from heedful.runs.evaluate import with_evaluation
 
     files = sources.files()  # refuse several data options before the run is loaded
-    if extent.output is not None:
+    if extent.output is not None and not extent.to_standard_output:
         check_not_input(extent.output, files, "--output")
+        check_parent(extent.output, "--output")
     alignment_options.check(decoding, extent)
     show = extent.scores_printer(as_json=as_json)
     loaded_run = load_runs(run, ensemble, device)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -12,6 +12,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.input_streams import Source
+from heedful.cli.inputs import Inputs as FileInputs
 from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width
 from heedful.errors import RequestError
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from heedful.explain.alignment.word_alignment import HeadChoice
     from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
+    from heedful.tasks.prediction import TaskInput
+
+OVER_INPUTS = [name for name, view in VIEWS.items() if view.is_over_inputs]
+"""Names of the views over several inputs."""
 
 GIB = 2**30
 WIDEST = 120
@@ -39,8 +44,8 @@ def _aligned(texts: Mapping[str, str]) -> str:
 EPILOG = "\n\n".join(
     [
         "\b\nViews (--view NAME):\n" + _aligned({name: view.description for name, view in VIEWS.items()}),
-        "Views over all inputs read every INPUT and the lines of --inputs; patching needs two inputs with "
-        "equal numbers of tokens.",
+        f"Views over all inputs ({', '.join(OVER_INPUTS)}) read every INPUT and those of --inputs; patching "
+        "needs two inputs with equal numbers of tokens.",
         "\b\nHead classes (--view census), scored relative to uniform attention:\n"
         + _aligned({name: each.meaning for name, each in CLASSES.items()}),
     ]
@@ -64,7 +69,14 @@ class Inputs:
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Also read inputs from a file, one per line, skipping empty lines; - reads standard input.",
+            help="Also read inputs from a file, as predict does (lines, a table, JSON lines, CoNLL, paths of "
+            "images), skipping empty ones; - reads standard input. Several need a view over all inputs.",
+        ),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Field to read in the file of --inputs: NAME or KEY=NAME, as of predict."
         ),
     ] = None
     pair: Annotated[
@@ -77,43 +89,73 @@ class Inputs:
         ),
     ] = None
 
-    def read(self, run: "Run") -> Sequence[str | tuple[str, ...]]:
-        """Return the inputs in the form the run takes: arguments first, then the lines of ``--inputs``.
+    def read(self, run: "Run") -> "Sequence[TaskInput]":
+        """Return the inputs in the form the run takes: arguments first, then those of ``--inputs``.
 
         Raises:
             RequestError: there is no input, or ``--pair`` is given with several inputs.
+            DataError: the file does not exist, or an input in it cannot be read.
         """
-        texts = self._texts()
+        texts, others = self._texts(), [*self._in_file(run)]
+        if not texts and not others:
+            file = self.inputs
+            problem = f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE"
+            raise RequestError(problem)
         if not run.task.columns.images:
             for text in self.input or []:
                 if os.path.isfile(text):
-                    log(f"heedful: {text!r} is read as a text; to read the lines of this file, use --inputs")
+                    log(
+                        f"heedful: {text!r} is read as a text; to read the inputs in this file, use --inputs "
+                        f"(several need --view {', '.join(OVER_INPUTS[:-1])} or {OVER_INPUTS[-1]})"
+                    )
             texts = [from_command_line(text) for text in texts]
         max_texts = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
         if self.pair is not None:
             if max_texts == 1:
                 raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")
-            if len(texts) > 1:
+            if len(texts) + len(others) > 1 or not all(isinstance(other, str) for other in others):
                 raise RequestError(
                     "--pair: not supported with several inputs; separate the two texts of each by a tab"
                 )
-            return [(texts[0], from_command_line(self.pair))]
+            return [(str([*texts, *others][0]), from_command_line(self.pair))]
         if max_texts == 1:
-            return list(texts)
-        return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
+            return [*texts, *others]
+        return [*(tuple(text.split("\t")) if "\t" in text else text for text in texts), *others]
 
     def _texts(self) -> list[str]:
         arguments = self.input or []
         if self.inputs == "-" and "-" in arguments:
             raise RequestError("--inputs -: INPUT already reads standard input")
-        texts = [Source.of(text).text() if text == "-" else text for text in arguments]
-        if self.inputs is not None:
-            texts += [line for line in Source.of(self.inputs).lines() if line.strip()]
-        if not texts:
-            file = self.inputs
-            problem = f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE"
-            raise RequestError(problem)
-        return texts
+        return [Source.of(text).text() if text == "-" else text for text in arguments]
+
+    def _in_file(self, run: "Run") -> "Iterator[TaskInput]":
+        """Yield the inputs of the file that are not empty, read as `heedful predict` does.
+
+        Raises:
+            RequestError: there are names of columns, but no file.
+            DataError: an input cannot be read.
+        """
+        from heedful.data.lines import EmptyLineError
+
+        if self.inputs is None:
+            if self.column:
+                raise RequestError("--column: names the columns of a file; add --inputs FILE")
+            return
+        given = FileInputs(file=[self.inputs], column=self.column)
+        for record in given.read(given.source(run.folder.path, "explain"), run).records:
+            if isinstance(record.error, EmptyLineError):
+                continue
+            if record.error is not None:
+                raise record.error
+            task_input = run.task.columns.input_of(record.row)
+            if not _is_blank(task_input):
+                yield task_input
+
+
+def _is_blank(task_input: "TaskInput") -> bool:
+    """Whether an input has no text in any part."""
+    parts = task_input if isinstance(task_input, list | tuple) else [task_input]
+    return not any(not isinstance(part, str) or part.strip() for part in parts)
 
 
 @dataclass(frozen=True)

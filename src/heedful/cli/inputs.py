@@ -12,13 +12,14 @@ import typer
 
 from heedful.cli.input_streams import Source, in_blocks
 from heedful.cli.output import log, one_line, unescaped
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, nearest
 from heedful.files import has_suffix
 from heedful.tables import Dialect
 
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.data.lines import Record
+    from heedful.runs.column_keys import ColumnKeys
     from heedful.tasks.task_info import Columns
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -90,9 +91,9 @@ class Inputs:
         file = self.only_file
         if file is None:
             return None
-        from heedful.data.image_files import is_image_name
+        from heedful.data.image_files import is_image
 
-        if is_image_name(file):
+        if is_image(file):
             from heedful.data.lines import find
 
             find(file, Path())
@@ -104,7 +105,8 @@ class Inputs:
                 raise
             problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
             text = shlex.quote(file) if len(file) <= 60 else "TEXT"
-            remedy = f"echo {text} | heedful {verb} {shlex.quote(str(run))}"
+            command = f"heedful {verb} {shlex.quote(str(run))}"
+            remedy = f"{command} {text}" if verb == "explain" else f"echo {text} | {command}"
             raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
         return source.as_one_line() if whole else source
 
@@ -131,12 +133,14 @@ class Inputs:
             RequestError: the run or the file does not support the options.
             DataError: a folder has no images, or the file is in the wrong format.
         """
+        from heedful.runs.column_keys import ColumnKeys
         from heedful.runs.inputs import FORMS, input_dialect, input_form, read_inputs
 
         columns = columns or run.task.columns
         if source is None:
             return ReadInputs(self._images(run, columns))
-        names = self._names(columns)
+        keys = ColumnKeys.of_inputs(run.recipe.task.kind, columns, run.task.columns)
+        names = names_of(self.column or (), keys, self.files)
         is_plain = whole or self.form in ("lines", "escaped")
         form = "lines" if is_plain else input_form(run, columns, source.file, names)
         if form == "lines" and self.are_objects and not whole:
@@ -157,20 +161,19 @@ class Inputs:
             partial(input_dialect, run, columns, source.file, form, names),
         )
 
-    def _names(self, columns: "Columns") -> dict[str, str]:
-        """Return the fields that the user names, by column."""
-        return names_of(self.column or (), (*columns.inputs, *columns.optional_inputs))
-
     def _images(self, run: "Run", columns: "Columns") -> "Iterator[Record]":
         """Yield the images that are given as files and folders."""
         from heedful.data.lines import Location, Record
 
         if not run.task.columns.images:
+            from heedful.tasks.task_info import reads
+
+            read = reads(run.recipe.task.kind, columns.inputs)
             if (file := self.only_file) is not None:
-                raise RequestError(f"{file}: an image; this run reads texts")
+                raise RequestError(f"{file}: is an image; {read}; name a file of text")
             is_folder = len(self.files) == 1
             problem = f"{self.files[0]}: is a folder, not a file" if is_folder else "expected one FILE"
-            raise RequestError(f"{problem}; several files and folders are for images, not for this task")
+            raise RequestError(f"{problem}; several files and folders are for images; {read}")
         rows = ({columns.inputs[0]: path} for path in image_paths(self.files))
         return (Record(Location(""), row, row) for row in rows)
 
@@ -236,7 +239,8 @@ def check_objects(source: Source, columns: Sequence[str]) -> None:
     program = f"{{{columns[0]}: .}}" if len(columns) == 1 else f'split("\\t") | {{{fields}}}'
     command = f"jq -Rc {shlex.quote(program)} {shlex.quote(source.file.name)} > NEW.jsonl"
     raise RequestError(
-        f"{source.file.name}: --jsonl requires JSON lines, got lines of text; convert them: {command}"
+        f"{source.file.name}: --jsonl requires JSON lines, got lines of text; leave it out (predict and "
+        f"score write JSON lines with --to jsonl), or convert them: {command}"
     )
 
 
@@ -246,7 +250,7 @@ def image_paths(files: Sequence[str]) -> Iterator[str]:
     Raises:
         DataError: a folder has no images, or one of several files is not an image by its name.
     """
-    from heedful.data.image_files import SUFFIXES, is_image_name, unread_note
+    from heedful.data.image_files import SUFFIXES, is_image, is_image_name, unread_note
     from heedful.data.lines import File, files_in
 
     for file in files:
@@ -261,24 +265,49 @@ def image_paths(files: Sequence[str]) -> Iterator[str]:
             ):
                 log(f"heedful: {file}: {note}")
             yield from images
-        elif is_image_name(file):
+        elif is_image(file):
             yield file
         else:
             raise DataError(f"{file}: expected an image or a folder; a list of paths must be the only FILE")
 
 
-def names_of(chosen: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+def names_of(chosen: Sequence[str], keys: "ColumnKeys", files: Sequence[str | Path] = ()) -> dict[str, str]:
     """Return the fields that ``--column`` names: ``KEY=NAME``, or ``NAME`` for the next key.
 
+    Args:
+        chosen: the values of the option.
+        keys: what the task calls its columns.
+        files: the files; a text that is the name of a field in one of them is a ``NAME``.
+
     Raises:
-        RequestError: there are more names than keys.
+        RequestError: a key does not exist, or there are more names than keys.
     """
     names: dict[str, str] = {}
+    given = {text.partition("=")[0] for text in chosen}
     for text in chosen:
-        key, separator, name = text.partition("=")
-        if not separator or key not in keys:
-            key, name = next((key for key in keys if key not in names), ""), text
+        before, separator, name = text.partition("=")
+        key = keys.known(before) if separator else None
+        if key is None and separator and not _is_field(text, files):
+            if before in keys.others:
+                raise RequestError(
+                    f"--column {text}: {before!r} is not part of an input; of inputs, {keys.read}; remove it"
+                )
+            if keys.keys:
+                meant = nearest(before, keys.keys)
+                if name in keys.keys:
+                    meant = f"; the key comes first: {name}={before}"
+                raise RequestError(f"--column {text}: unknown key {before!r}; {keys.read}{meant}")
+            key = before
+        if key is None:
+            key, name = next((key for key in keys.keys or given if key not in names), ""), text
         if not key or key in names:
-            raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys)}")
+            raise RequestError(f"--column {text}: expected one name for each of {', '.join(keys.keys)}")
         names[key] = name
     return names
+
+
+def _is_field(name: str, files: Sequence[str | Path]) -> bool:
+    """Whether one of several files has a field of this name."""
+    from heedful.data.user_files import field_names_in
+
+    return any(os.path.isfile(file) and name in field_names_in(Path(file)) for file in files)

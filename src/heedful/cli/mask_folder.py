@@ -26,6 +26,7 @@ class MaskFolder:
     def __init__(self, path: Path, folders: Sequence[str]) -> None:
         self.path, self._folders = path, [Path(folder) for folder in folders]
         self._images: dict[Path, str] = {}
+        files.check_parent(path, "--out")
         try:
             path.mkdir(exist_ok=True)
         except OSError as error:

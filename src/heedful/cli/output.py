@@ -94,8 +94,7 @@ def check_out(out: Path | None, suffixes: Sequence[str], inputs: Sequence[str] =
     if out.suffix.lower() not in suffixes:
         expected = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise RequestError(f"--out {out}: file name must end in {expected}")
-    if not out.parent.is_dir():
-        raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
+    files.check_parent(out, "--out")
 
 
 def check_not_input(out: Path, inputs: Iterable[str | Path], option: str = "--out") -> None:

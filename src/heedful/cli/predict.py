@@ -288,7 +288,7 @@ def predict(
                 json_result(prediction.to_dict(record.fields))
             else:
                 result("" if plain.stream else _line(prediction, task.alignment))
-            notes.add(prediction, record.row.get(first_key))
+            notes.add(prediction, record.row.get(first_key), record.location)
         notes.summarize()
         if table is not None:
             table.write()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answered
+from heedful.cli.answers import NoteLog, answered, located
 from heedful.cli.inputs import Inputs, Output
 from heedful.cli.options import Device, Ensemble, load_runs
 from heedful.cli.output import json_result, result
@@ -44,12 +44,13 @@ def score(
     blocks = inputs.read(source, loaded_run, whole=whole, columns=columns).blocks()
     notes = NoteLog()
     answers = answered(blocks, columns, loaded_run.score, lambda error: Prediction("", error=error))
-    for record, prediction in answers:
+    for record, answer in answers:
+        prediction = located(record, answer)
         if is_jsonl:
             json_result(prediction.to_dict(record.fields))
         else:
             result("" if prediction.error else f"{prediction.score:.4f}")
-        notes.add(prediction, str(record.row.get(columns.inputs[-1], "")))
+        notes.add(prediction, str(record.row.get(columns.inputs[-1], "")), record.location)
     notes.summarize()
     if notes.failed:
         raise WorkError(f"{notes.failed} of {notes.n} inputs could not be scored")

@@ -97,7 +97,7 @@ def train(
     else:
         folder = out or Path("runs") / Path(recipe).stem
         resumed = folder if resume else None
-        given = _on_files(recipe, data or [], column or [])
+        given = _on_files(recipe, data or [], column or [], overrides or [])
         settings = _read(recipe, given, overrides or [], resumed, reads_data=not (resume or print_recipe))
     if print_recipe:
         from heedful.recipes.yaml import dump_yaml
@@ -141,7 +141,7 @@ def _train_seeds(
             f"{recipe}: expected a recipe with --seeds, got a run folder; to resume, give the recipe with "
             "which the seeds were trained"
         )
-    given = _on_files(recipe, data, columns)
+    given = _on_files(recipe, data, columns, overrides)
 
     def read(resumed: Path | None, further: list[str]) -> "Recipe":
         return _read(recipe, given, [*overrides, *further], resumed, reads_data=not resume)
@@ -185,7 +185,7 @@ def _saved(run: Path, overrides: list[str], out: Path | None) -> "Recipe":
     return saved_recipe(RunFolder(run), overrides)
 
 
-def _on_files(recipe: str, data: list[str], columns: list[str]) -> "RecipeInput":
+def _on_files(recipe: str, data: list[str], columns: list[str], overrides: list[str]) -> "RecipeInput":
     """Return the recipe with the user's files as training data, if there are any.
 
     Raises:
@@ -198,9 +198,10 @@ def _on_files(recipe: str, data: list[str], columns: list[str]) -> "RecipeInput"
         return recipe
     from heedful.api.given import with_data
     from heedful.cli.inputs import names_of
+    from heedful.runs.column_keys import keys_of_recipe
 
-    named = dict.fromkeys(text.partition("=")[0] for text in columns)
-    return with_data(recipe, {"train": data}, names_of(columns, tuple(named)))[0]
+    names = names_of(columns, keys_of_recipe(recipe, overrides), data) if columns else {}
+    return with_data(recipe, {"train": data}, names)[0]
 
 
 def _read(
@@ -277,7 +278,8 @@ def log_result(folder: Path, recipe: "Recipe", outcome: "TrainingResult") -> Non
     )
     if best is not None:
         log(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
-        if not nothing_done and reason == "updates" and best.update == state.update:
+        is_last = not nothing_done and reason == "updates" and best.update == state.update
+        if is_last and not recipe.is_best_possible(best.metric):
             log(
                 "the last validation was the best: a longer training may be better, for example with "
                 f"training.max_updates={2 * state.update}"

@@ -10,6 +10,9 @@ from heedful.errors import nearest
 MOST_NAMES = 20
 """Names of fields that are listed in a message."""
 
+NOT_JSON_LINES = 'not JSON lines, which have an object such as {"text": "…"} on each line'
+"""What is wrong with lines of text or a table in place of JSON lines."""
+
 WORDS_OF_DATA = 5
 """A field of more words than this is text and not the name of a field."""
 
@@ -47,7 +50,4 @@ def other_format(line: str, location: Location) -> str:
             f"{location}: the file is one JSON array; JSON lines have one object on each line; convert it: "
             f"{command}"
         )
-    return (
-        f'{location}: not JSON lines, which have an object such as {{"text": "…"}} on each line; for CSV, '
-        "use kind: csv (on the command line, leave out --jsonl; --out FILE.jsonl writes JSON lines)"
-    )
+    return f"{location}: {NOT_JSON_LINES}; for CSV, use kind: csv, or on the command line, name the file .csv"

@@ -3,12 +3,13 @@
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.data.image_paths import no_such_image
+from heedful.data.signatures import IMAGE
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
@@ -139,6 +140,16 @@ def as_data_errors(name: str) -> Iterator[None]:
 def is_image_name(name: str | Path) -> bool:
     """Return whether a file in a folder is an image, which its suffix decides."""
     return str(name).lower().endswith(SUFFIXES)
+
+
+def is_image(file: str | Path) -> bool:
+    """Return whether a file that is named explicitly is an image: by its suffix, or else its first bytes."""
+    if is_image_name(file):
+        return True
+    with suppress(OSError, ValueError):  # a text in place of a name may be too long
+        path = Path(file)
+        return path.is_file() and IMAGE.beginning.match(_first_bytes(path)) is not None
+    return False
 
 
 def unread_note(paths: Sequence[Path]) -> str:

@@ -6,6 +6,9 @@ from pathlib import Path, PureWindowsPath
 from typing import Literal
 from unicodedata import normalize
 
+NO_PATH = "the path of an image is empty"
+"""The message for a path without a name."""
+
 _OF_WINDOWS = re.compile(r"[A-Za-z]:|.*\\")
 _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from heedful.data.image_files import as_data_errors, open_file, refuse_large
-from heedful.data.image_paths import file_at
+from heedful.data.image_paths import NO_PATH, file_at
 from heedful.data.levels import Extremes, Levels, extremes_of, in_8_bits, is_deep
 from heedful.data.lines import LocatedRow, Location, Row, with_cells
 from heedful.errors import DataError, type_name
@@ -74,8 +74,8 @@ class LazyImage:
         if isinstance(source, cls):
             return source
         if isinstance(source, str | Path):
-            if not str(source):
-                raise DataError("the path of an image is empty")
+            if not str(source).strip():
+                raise DataError(NO_PATH)
             return cls(file_at(Path(), str(source)), str(source))
         if isinstance(source, bytes):
             return cls(source, name)

@@ -135,6 +135,10 @@ class HeaderError(DataError):
     """A user's table does not have the fields that are read."""
 
 
+class EmptyLineError(DataError):
+    """A line without text, in place of several texts."""
+
+
 class ValueRefusedError(DataError):
     """A record is in the right format but has a value that cannot be read or written back."""
 

@@ -32,6 +32,17 @@ GZIP, BZIP2, XZ, ZSTANDARD, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5
 EXTRACT = "extract its files: {} FILE"
 LIBRARY = "read it with kind: datasets, path: {0} and data_files: FILE; or convert it to CSV"
 
+IMAGE = Signature(
+    re.compile(
+        rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|BM.{4}\0\0\0\0|RIFF.{4}WEBP|"
+        rb".{4}ftyp(?:hei|mif|avi)",
+        re.DOTALL,
+    ),
+    "an image",
+    "name a file of text, or for a task on images, a folder of them or a table of their paths",
+)
+"""Images of the usual formats."""
+
 SIGNATURES = (
     Signature(_begins(b"%PDF-"), "a PDF document", "extract its text: pdftotext FILE NEW"),
     Signature(_begins(b"{\\rtf"), "a document in Rich Text Format", "save it as plain text in UTF-8"),
@@ -40,14 +51,7 @@ SIGNATURES = (
         "a document of Microsoft Office, either old (.xls, .doc) or with a password",
         "open it, remove its password, and save a table as CSV in UTF-8, other text as plain text in UTF-8",
     ),
-    Signature(
-        re.compile(
-            rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|RIFF.{4}WEBP|.{4}ftyp(?:hei|mif|avi)",
-            re.DOTALL,
-        ),
-        "an image",
-        "images belong in the column of a task on images, or in a folder; name a file of text here",
-    ),
+    IMAGE,
     Signature(
         _begins(b"SQLite format 3\0"),
         "an SQLite database",

@@ -5,6 +5,7 @@ format of the run's own data. Fields are found by the names that the training da
 file has them, or else by the columns' own names.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import chain, islice
@@ -13,10 +14,12 @@ from typing import Literal, TypeAlias
 
 from heedful.data.annotated import ConllSource, IdxSource, SquadSource, looks_like_conll
 from heedful.data.delimited import TsvSource
+from heedful.data.file_hints import NOT_JSON_LINES
 from heedful.data.folders import CaptionedFolderSource, FolderSource, SegmentedFolderSource
 from heedful.data.hub import READERS, DatasetsSource
 from heedful.data.json_lines import JsonlSource, has_field, missing_field, record_of
 from heedful.data.lines import (
+    EmptyLineError,
     File,
     HeaderError,
     Location,
@@ -29,6 +32,7 @@ from heedful.data.lines import (
     raw_lines,
 )
 from heedful.data.parquet import is_parquet, parquet_source
+from heedful.data.parquet_rows import parquet_schema
 from heedful.data.sources import list_columns
 from heedful.data.spreadsheets import WORKBOOKS, is_workbook
 from heedful.data.text import FilesSource, TextSource
@@ -148,6 +152,18 @@ def _is_table(file: File, first: Sequence[str], wanted: Wanted, likes: Sequence[
     return bool(lines) and any(all(map(table.fits, lines)) for table in tables)
 
 
+def field_names_in(path: Path) -> list[str]:
+    """Return the names of the fields in a user's file, as far as it has any: of a table, its first record."""
+    with suppress(DataError):
+        if is_parquet(path.name):
+            return list(parquet_schema(path).names)
+        records = (_object_of(line) for line in _first_lines(File(path, str(path))))
+        if (record := next(filter(None, records), None)) is not None:
+            return list(record)
+        return longest_record(path)
+    return []
+
+
 # Sources of records -----------------------------------------------------------------------------------------
 
 
@@ -176,7 +192,8 @@ def user_source(
         return like.model_copy(update={"path": stored[0], "skip": 0, "limit": None})
     files = [find(str(path), Path()) for path in paths]
     if len(files) == 1:
-        return user_table(files[0].path, columns, like, names)
+        separate = () if names or not isinstance(like, FilesSource) else tuple(like.columns)
+        return user_table(files[0].path, columns, like, names, aligned=separate)
     if not isinstance(like, FilesSource) or len(files) != len(like.columns):
         aligned = f" or {len(like.columns)} aligned files" if isinstance(like, FilesSource) else ""
         raise DataError(f"{', '.join(map(str, paths))}: expected one file{aligned}, got {len(files)} files")
@@ -189,6 +206,7 @@ def user_table(
     like: object = None,
     names: Mapping[str, str] | None = None,
     known_tags: Set[str] = frozenset(),
+    aligned: Sequence[str] = (),
 ) -> UserTable:
     """Return the source for a user's file of records.
 
@@ -200,6 +218,7 @@ def user_table(
             such a header (tabs last if the file is named ``.csv``); its own format.
         names: the field of each column, if the user names it.
         known_tags: as of `Wanted`.
+        aligned: the columns that line-aligned files may have instead, one in each.
 
     Raises:
         HeaderError: if the first line of the file does not name the columns.
@@ -207,7 +226,17 @@ def user_table(
     """
     wanted = Wanted(tuple(columns), like=like, names=names or {}, known_tags=known_tags)
     form = form_of(File(path, str(path)), wanted) if path.is_file() else "table"
-    return _source(path, form, wanted, path.resolve())
+    try:
+        return _source(path, form, wanted, path.resolve())
+    except HeaderError as error:
+        if form != "lines" or not aligned or any("\t" in line for line in _first_lines(File(path, ""))[:1]):
+            raise
+        options = " ".join([f"--data {shlex.quote(str(path))}", *["--data FILE"] * (len(aligned) - 1)])
+        problem = str(error).removeprefix(f"{path}:1: ")
+        raise HeaderError(
+            f"{path}: expected {len(aligned)} line-aligned files ({', '.join(aligned)}), got one file; give "
+            f"all in this order: {options} (in Python, a list of them); if it is a table: {problem}"
+        ) from None
 
 
 def _source(path: Path, form: Form, wanted: Wanted, stored: Path) -> UserTable:
@@ -358,8 +387,21 @@ def input_records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
     records = _records(file, wanted, form)
     for number, record in enumerate(records, 1):
         if number == 1 and record.error is not None and not isinstance(record.error, ValueRefusedError):
-            raise record.error
+            raise _for_a_verb(record.error, file)
         yield record
+
+
+def _for_a_verb(error: DataError, file: File) -> DataError:
+    """Return the error on the first record of inputs, for lines of text with the remedy of a verb."""
+    place, found, _ = str(error).partition(f": {NOT_JSON_LINES}")
+    if not found:
+        return error
+    if has_suffix(file.name, ".jsonl", ".ndjson"):
+        return DataError(f"{place}: {NOT_JSON_LINES}; for lines of text, add --from lines; name a table .csv")
+    return DataError(
+        f"{place}: {NOT_JSON_LINES}; for lines of text, leave out --jsonl or --from jsonl (predict and score "
+        "write JSON lines with --to jsonl); for a table, write it to a file"
+    )
 
 
 def _records(file: File, wanted: Wanted, form: Form) -> Iterator[Record]:
@@ -398,9 +440,8 @@ def _row_of_texts(line: str, location: Location, wanted: Wanted) -> dict[str, st
     if not len(wanted.columns) <= len(texts) <= len(columns):
         n_expected = f"{len(wanted.columns)} or {len(columns)}" if wanted.optional else str(len(columns))
         keys = ", ".join(columns)
-        raise DataError(
-            f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
-        )
+        problem = f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
+        raise DataError(problem) if line.strip() else EmptyLineError(problem)
     return dict(zip(columns, texts, strict=False))
 
 

@@ -3,7 +3,8 @@
 Each task extends `Recipe` (`heedful.tasks`).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -376,6 +377,15 @@ class Recipe(Config):
     """Scores of ``evaluate`` that validations compute only if ``training.metric`` names one, since this takes
     predictions of all validation rows; higher is better."""
 
+    best_values: ClassVar[Mapping[str, float]] = {
+        "loss": 0,
+        "perplexity": 1,
+        **dict.fromkeys(("accuracy", "accuracy@1", "mrr", "f1", "micro-f1", "macro-f1", "exact-match"), 1),
+        **dict.fromkeys(("span-precision", "span-recall", "span-f1", "mean-iou", "pearson", "spearman"), 1),
+        **dict.fromkeys(("bleu", "chrf", "rouge-1", "rouge-2", "rouge-l"), 100),
+    }
+    """The best possible value of each metric that has one."""
+
     class_column: ClassVar[str | None] = None
     """The column with the class of each row, in tasks with one label for each row."""
 
@@ -448,6 +458,11 @@ class Recipe(Config):
         if metric in self.decoded_metrics | self.rising_metrics | self.scored_metrics:
             return "higher"
         return "lower" if metric in self.falling_metrics else None
+
+    def is_best_possible(self, value: float) -> bool:
+        """Whether no value of ``training.metric`` is better than this one."""
+        best = self.best_values.get(self.training.metric)
+        return best is not None and math.isclose(value, best, abs_tol=1e-9)
 
     def metric_names(self) -> set[str]:
         """Return the names of the validation metrics."""

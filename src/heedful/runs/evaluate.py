@@ -15,6 +15,7 @@ from heedful.nn.modes import evaluating
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
 from heedful.runs.arguments import inputs_of
+from heedful.runs.column_keys import ColumnKeys
 from heedful.runs.left_out import unread
 from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import rows_of
@@ -79,11 +80,7 @@ def _named_table(run: LoadedRun, files: Sequence[Path], names: Mapping[str, str]
     columns, task = run.task.columns, run.recipe.task.kind
     if len(files) > 1 or files[0].is_dir():
         raise RequestError(f"columns: the task {task} reads these files without names of columns")
-    if unknown := [name for name in names if name not in columns.names]:
-        raise RequestError(
-            f"columns: the task {task} has no column {unknown[0]!r}{nearest(unknown[0], columns.names)}; "
-            f"expected names of {', '.join(columns.names)}"
-        )
+    ColumnKeys.of_task(task, columns).check(names)
     wanted = [*dict.fromkeys((*columns.required, *names))]
     return user_table(files[0], wanted, run.recipe.data.train, names, run.task.known_tags)
 

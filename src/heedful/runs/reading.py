@@ -31,6 +31,7 @@ from heedful.records import read_text
 from heedful.runs.required_files import training_source_from
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import TASKS, any_task, task_class, task_for
+from heedful.tasks.task_info import reads
 from heedful.typing import JsonObject
 
 
@@ -68,9 +69,7 @@ def _limits_of_unknown_columns(tree: Tree, columns: Sequence[str]) -> Iterator[s
 
 def _columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Iterator[str]:
     """Yield a message for each column of a source that the task never reads: most often a misspelt name."""
-    task = tree.data["task"]["kind"]
-    *others, last = columns
-    accepted = f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"
+    accepted = reads(tree.data["task"]["kind"], columns)
     for path, entry in _columns_of(tree):
         if path[-1] not in columns:
             yield f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {accepted}"

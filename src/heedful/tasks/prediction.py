@@ -29,6 +29,9 @@ HELD_BACK = "less probable than"
 EMPTY = "the input is empty"
 """The beginning of the note of an input that has no answer for this reason."""
 
+EMPTY_QUESTION = "the question is empty"
+"""The note of an input whose passage is not empty."""
+
 ImageInput: TypeAlias = "str | Path | bytes | LazyImage | np.ndarray | Image"
 """An image: its path, the bytes of a file, pixels, or an image of Pillow (see `LazyImage.of`)."""
 

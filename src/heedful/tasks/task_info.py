@@ -1,6 +1,6 @@
 """Facts about tasks that commands need: words for messages, supported options, and columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heedful import limits
@@ -89,3 +89,9 @@ class Columns:
         """Return the input of a row, as `Predictor.predict` takes it: one value, or a tuple of several."""
         keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
+
+
+def reads(task: str, columns: Sequence[str]) -> str:
+    """Return which columns a task reads, for messages."""
+    *others, last = columns
+    return f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"

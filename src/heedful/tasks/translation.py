@@ -417,7 +417,7 @@ class Translation(Seq2SeqTask):
     def source_from(self, files: Sequence[Path]) -> FilesSource | UserTable:
         """Return a source of two aligned files, or a table with both columns."""
         if len(files) == 1:
-            return user_table(files[0], COLUMNS, like=self.recipe.data.train)
+            return user_table(files[0], COLUMNS, like=self.recipe.data.train, aligned=COLUMNS)
         if len(files) != len(COLUMNS):
             raise RequestError(f"expected two files (source and target) or one table, got {len(files)} files")
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})

@@ -148,7 +148,7 @@ def test_a_translator_is_scored_on_a_table_of_pairs(make_run, tmp_path, suffix):
         assert [score["value"] for score in scores if score["name"] == "perplexity"] == [expected]
     with pytest.raises(DataError, match=r"no (column|field) 'fr'"):
         run.evaluate(data=str(path), columns={**columns, "target": "fr"})
-    with pytest.raises(RequestError, match=r"has no column 'sources' \(did you mean 'source'\?\)"):
+    with pytest.raises(RequestError, match=r"unknown key 'sources'; .* \(did you mean 'source'\?\)"):
         run.evaluate(data=str(path), columns={"sources": "en"})
     with pytest.raises(RequestError, match="--column: names the columns of a file; add FILE"):
         CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--column", "en"], catch_exceptions=False)

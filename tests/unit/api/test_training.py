@@ -206,7 +206,7 @@ def test_numbers_become_texts_lists_stay_and_arrays_become_images():
     ("data", "message"),
     [
         ({"valid": []}, "expected a key 'train', got 'valid'"),
-        ({"train": "train.txt"}, r"data\['train'\]: train.txt: no such file"),
+        ({"train": "train.txt"}, r"data.train: train.txt: no such file"),
         ({"train": []}, r"data\['train'\]: no rows"),
         (
             [{"text": "a", "label": "b"}],
@@ -239,7 +239,9 @@ def test_a_table_in_place_of_the_sets_is_refused(tmp_path):
 
 def test_columns_the_wrong_way_round_are_refused(tmp_path):
     data = {"train": list(rows(9, names=("review", "label")))}
-    with pytest.raises(RequestError, match=r"no column 'text'; columns maps .*: \{'text': 'review'\}"):
+    with pytest.raises(
+        RequestError, match=r"unknown key 'review'; .*; columns maps .*: \{'text': 'review'\}"
+    ):
         heedful.train("my-own-labels", tmp_path / "run", data=data, columns={"review": "text"})
 
 

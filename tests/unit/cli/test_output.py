@@ -9,9 +9,11 @@ import unicodedata
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from heedful.cli import main, output
-from heedful.errors import escaped
+from heedful.cli.main import app
+from heedful.errors import RequestError, escaped
 from heedful.explain.drawing.terminal import COLOUR, heat_map
 from heedful.files import is_unicode
 from heedful.training.callbacks import Progress, Started
@@ -157,3 +159,35 @@ def test_messages_steer_no_terminal_even_later(message, is_terminal, monkeypatch
     message()
     (shown,) = (line for line in stream.getvalue().split("\n") if "owned" in line)  # not the progress bar
     assert not steering(shown)
+
+
+WRITERS = {
+    "predict": (["RUN", "in.txt", "--out"], "x.csv"),
+    "embed": (["RUN", "in.txt", "--out"], "x.npy"),
+    "evaluate": (["RUN", "in.txt", "--output"], "x.jsonl"),
+    "explain": (["RUN", "a", "--out"], "x.html"),
+    "describe": (["RUN", "--plot", "schedule", "--out"], "x.svg"),
+    "compare": (["RUN", "--out"], "x.svg"),
+}
+
+
+@pytest.mark.parametrize("verb", WRITERS)
+def test_a_folder_that_does_not_exist_is_told_from_a_file_in_its_place(verb, letters, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a\n")
+    command, name = WRITERS[verb]
+    arguments = [str(letters) if each == "RUN" else each for each in command]
+
+    def refusal(path):
+        with pytest.raises(RequestError) as raised:
+            CliRunner().invoke(app, [verb, *arguments, path], catch_exceptions=False)
+        return str(raised.value).partition(": cannot be written: ")
+
+    missing, file = f"a b/c/{name}", f"in.txt/c/{name}"
+    assert refusal(missing) == (
+        f"{command[-1]} {missing}",
+        ": cannot be written: ",
+        "the folder a b/c does not exist; create it: mkdir -p 'a b/c'",
+    )
+    assert refusal(file)[2] == "in.txt is a file, not a folder; choose another path"
+    assert not (tmp_path / "a b").exists()

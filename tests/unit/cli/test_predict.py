@@ -11,11 +11,13 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from heedful.cli.answers import FIRST, NoteLog
+from heedful.cli.answers import FIRST, NoteLog, located
 from heedful.cli.input_streams import Source
 from heedful.cli.inputs import check_objects
 from heedful.cli.main import app
+from heedful.data.lines import Location, Record
 from heedful.errors import RequestError
+from heedful.tasks.embedding import Embedding
 from heedful.tasks.prediction import Prediction
 
 UNKNOWN = "1 of 3 words is unknown to this run (the first: 'zebra')"
@@ -90,18 +92,58 @@ def test_other_notes_are_counted_too(capsys):
 @pytest.mark.parametrize("n", [1, FIRST + 3])
 def test_inputs_that_are_hardly_texts_are_counted_in_one_line_for_each_kind(capsys, n):
     notes = NoteLog()
-    for _ in range(n):
+    for number in range(n):
         for text in ("a\0b", ["a", "\0"], " ", "\t", "a", "", ["a"], None):
-            notes.add(Prediction("x"), text)
+            notes.add(Prediction("x"), text, f"f:{number + 7}")
         notes.add(Prediction("x", notes=(CUT,)), "a")
         notes.add(Prediction("", notes=("the input is empty",)), "  ")
         notes.add(Prediction("", error="f:1: no JSON"), "\0")
     notes.summarize()
     found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("heedful: ")]
     assert [line for line in found if "as text" in line] == [
-        f"heedful: {2 * n} inputs with NUL characters, which are read as text",
-        f"heedful: {2 * n} inputs of white space alone, which is read as text",
+        f"heedful: {2 * n} inputs with NUL characters, which are read as text (first at f:7)",
+        f"heedful: {2 * n} inputs of white space alone, which is read as text (first at f:7)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (Prediction("", notes=("the input is empty",)), "f:3: the input is empty"),
+        (Embedding(None, notes=("the input is empty",)), "f:3: the input is empty"),
+        (Prediction("x", notes=("the question is empty",)), "f:3: the question is empty"),
+        (Prediction("", error="the path of an image is empty"), "f:3: the path of an image is empty"),
+        (Embedding(None, error="the path of an image is empty"), "f:3: the path of an image is empty"),
+        (Prediction("x", notes=(CUT,)), CUT),
+        (Prediction("", error="a.png: no such file"), "a.png: no such file"),
+    ],
+)
+def test_what_an_empty_input_says_begins_with_its_location(given, shown):
+    record = Record(Location("f", 3), {}, {})
+    answer = located(record, given)
+    assert (answer.error or answer.notes[0]) == shown
+    assert located(Record(Location(""), {}, {}), given) == given
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_lines_of_text_that_are_not_json_have_the_remedy_of_a_verb(verb, letters, tmp_path):
+    """Not that of a recipe, which may name another kind of source."""
+
+    def refusal(*arguments):
+        command = [verb, str(letters), *arguments, "--device", "cpu"]
+        with pytest.raises(RequestError) as raised:
+            CliRunner().invoke(app, command, input="a b\n", catch_exceptions=False)
+        assert "kind:" not in str(raised.value)
+        return str(raised.value)
+
+    assert "standard input:1: not JSON lines" in refusal("--jsonl")
+    assert "; for lines of text, leave out --jsonl or --from jsonl" in refusal("--jsonl")
+    (tmp_path / "in.txt").write_text("a b\n")
+    assert "; leave it out (predict and score write JSON" in refusal(str(tmp_path / "in.txt"), "--jsonl")
+    (tmp_path / "in.jsonl").write_text("a b\n")
+    assert refusal(str(tmp_path / "in.jsonl")).endswith("add --from lines; name a table .csv")
+    done = CliRunner().invoke(app, ["predict", str(letters), str(tmp_path / "in.jsonl"), "--from", "lines"])
+    assert done.exit_code == 0
 
 
 def test_errors_are_always_logged(capsys):

@@ -342,3 +342,82 @@ def test_words_and_their_tags_are_written_as_training_reads_them(tmp_path_factor
     assert [each for _, each in read] == tags
     expected = [[word if suffix == ".jsonl" else as_line([word]) for word in words] for words in sentences]
     assert [words for words, _ in read] == expected
+
+
+# Keys of --column ------------------------------------------------------------------------------------------
+
+KEYS = {
+    "predict": (["RUN", "in.csv"], "text"),
+    "embed": (["RUN", "in.csv"], "text"),
+    "evaluate": (["RUN", "in.csv"], "text and label"),
+    "compare": (["RUN", "OTHER", "--data", "in.csv"], "text and label"),
+    "train": (["my-own-labels", "--data", "in.csv"], "text and label"),
+}
+
+
+@pytest.fixture
+def own_table(reviews, tmp_path, monkeypatch):
+    """The run of `reviews`, beside a table without its names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("id,body,kind\n1,a,a\n2,b,b\n")
+    return reviews
+
+
+def refusal(verb, run, *options):
+    arguments = [{"RUN": str(run), "OTHER": str(run)}.get(each, each) for each in KEYS[verb][0]]
+    with pytest.raises(RequestError) as raised:
+        CliRunner().invoke(app, [verb, *arguments, *options], catch_exceptions=False)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("verb", KEYS)
+def test_an_unknown_key_is_reported_by_every_verb_in_the_same_words(verb, own_table):
+    read = sorted(KEYS[verb][1].split(" and "))
+    found = refusal(verb, own_table, "--column", "txt=body", "--column", "label=kind")
+    listed = re.fullmatch(
+        r"--column txt=body: unknown key 'txt'; the task classification reads ([\w ]+) "
+        r"\(did you mean 'text'\?\)",
+        found,
+    )
+    assert listed, found
+    assert sorted(listed[1].split(" and ")) == read
+    assert "the key comes first: text=body" in refusal(verb, own_table, "--column", "body=text")
+
+
+def test_an_unknown_key_is_reported_before_the_columns_that_are_missing(own_table):
+    """The message on the missing column alone hid the misspelt key."""
+    (own_table.parent / "pairs.tsv").write_text("en\tde\na\tb\n")
+    command = ["train", "my-own-files", "--data", "pairs.tsv", "--column", "src=en", "--column", "target=de"]
+    with pytest.raises(
+        RequestError, match=r"unknown key 'src'; .* source and target \(did you mean 'source'"
+    ):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    with pytest.raises(RequestError, match=r"columns: unknown key 'src'; .* \(did you mean 'source'"):
+        heedful.train("my-own-files", data={"train": "pairs.tsv"}, columns={"src": "en", "target": "de"})
+
+
+def test_a_key_of_training_data_alone_is_no_key_of_inputs(own_table):
+    found = refusal("predict", own_table, "--column", "text=body", "--column", "label=kind")
+    assert found.startswith("--column label=kind: 'label' is not part of an input")
+    assert found.endswith("remove it")
+
+
+def test_a_setting_may_make_a_task_read_another_column(own_table):
+    command = ["train", "my-own-labels", "--data", "in.csv", "--print", "--column", "text=body"]
+    columns = ["--column", "pair=id", "--column", "label=kind", "task.pairs=true"]
+    assert "pair: id" in CliRunner().invoke(app, [*command, *columns], catch_exceptions=False).stdout
+
+
+@pytest.mark.parametrize("name", ["a=b", "text=a"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_the_name_of_a_field_may_have_an_equals_sign(reviews, tmp_path, name, suffix):
+    path, table = tmp_path / f"in.{suffix}", pandas.DataFrame({name: ["a", "b"], "stars": ["a", "b"]})
+    if suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    elif suffix == "csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    for chosen in [f"text={name}", *([name] if name == "a=b" else [])]:
+        done = predict(reviews, path, "--to", "lines", "--column", chosen)
+        assert done.stdout.splitlines() == labels(reviews, "a", "b")

@@ -79,6 +79,15 @@ def test_every_template_says_how_to_name_its_columns_and_that_works(template, tm
         assert f"{column}: {field}" in done.stdout
 
 
+def test_a_problem_of_the_data_names_their_key_as_recipes_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tags.conll").write_text("a O\n\nb O\n", encoding="utf-8")
+    refused = CliRunner().invoke(
+        app, ["train", "my-own-tags", "--data", "tags.conll", "--column", "tags=ner"]
+    )
+    assert str(refused.exception).startswith("data.train: tags.conll: tags: expected the number of a field")
+
+
 def test_columns_without_data_and_files_without_an_option_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tickets.csv").write_text(csv(3), encoding="utf-8")
@@ -97,3 +106,31 @@ def test_columns_without_data_and_files_without_an_option_are_refused(tmp_path, 
     ):
         with pytest.raises(RequestError, match=re.escape(message)):
             CliRunner().invoke(app, ["train", *arguments], catch_exceptions=False)
+
+
+PAIR = {"tokenizer": {"subwords": {"kind": "word"}}, "task": {"kind": "translation"}}
+PAIR["model"] = {"kind": "transformer", "d_model": 6, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}}}
+
+
+def test_one_of_two_aligned_files_asks_for_the_other_and_that_works(make_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.en", "a b.en"):
+        (tmp_path / name).write_text("one, two\nthree\n", encoding="utf-8")
+    (tmp_path / "a.de").write_text("eins, zwei\ndrei\n", encoding="utf-8")
+    (tmp_path / "table.txt").write_text("en\tde\none\teins\n", encoding="utf-8")
+    rows = [{"source": "one, two", "target": "eins, zwei"}, {"source": "three", "target": "drei"}]
+    run = make_run(tmp_path / "run", PAIR, rows)
+    for command, further in (
+        (["train", "my-own-files"], ["--print"]),
+        (["evaluate", str(run)], ["--device", "cpu"]),
+    ):
+        for name in ("a.en", "a b.en"):
+            message = str(CliRunner().invoke(app, [*command, "--data", name]).exception)
+            assert message.startswith(
+                f"{name}: expected 2 line-aligned files (source, target), got one file;"
+            )
+            options = re.search(r"give all in this order: (.* --data) FILE", message)[1]
+            heedful(*command, *shlex.split(options), "a.de", *further)
+        message = str(CliRunner().invoke(app, [*command, "--data", "table.txt"]).exception)
+        assert message.startswith("table.txt:1: has the columns en, de")
+        assert "aligned" not in message

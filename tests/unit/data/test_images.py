@@ -15,7 +15,7 @@ from PIL import EpsImagePlugin, Image, ImageFile
 
 import heedful
 from heedful.data import image_files, images
-from heedful.data.image_files import FORMATS
+from heedful.data.image_files import FORMATS, is_image
 from heedful.data.images import LazyImage, with_images
 from heedful.data.lines import LocatedRow, Location
 from heedful.errors import DataError
@@ -114,6 +114,7 @@ def test_paths_bytes_arrays_and_images_are_accepted(tmp_path):
         (np.zeros((3, 3, 2), dtype=np.uint8), r"\(3, 3, 2\)"),
         (7, "expected a path, an array or an image, got an int"),
         ("", "the path of an image is empty"),
+        ("  ", "the path of an image is empty"),
     ],
 )
 def test_what_is_no_image_is_refused(given, message):
@@ -354,3 +355,15 @@ def test_the_size_of_an_image_is_that_after_its_orientation():
         assert stored(image, form).size == (3, 5)
         assert stored(image, form, exif=exif).size == (5, 3)
     assert LazyImage(np.zeros((5, 3), np.uint8), "array").size == (3, 5)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_an_image_is_recognised_without_a_suffix(tmp_path, form):
+    Image.new("RGB", (8, 8)).save(tmp_path / "scan", form)
+    assert is_image(tmp_path / "scan")
+    for name, content in {"text": b"BMW and GIF", "empty": b"", "list": b"a.png\n"}.items():
+        (tmp_path / name).write_bytes(content)
+        assert not is_image(tmp_path / name)
+    assert not is_image(tmp_path)
+    assert not is_image("-")
+    assert not is_image("x" * 5000)

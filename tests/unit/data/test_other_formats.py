@@ -68,7 +68,9 @@ def test_an_array_is_to_be_converted(tmp_path, content):
 
 def test_a_table_is_no_json_lines(tmp_path):
     message = lines(tmp_path, "label,text\n")
-    assert re.match(r"a.jsonl:1: not JSON lines, .* for CSV, use kind: csv \(.* leave out --jsonl; ", message)
+    assert re.match(
+        r"a.jsonl:1: not JSON lines, .* for CSV, use kind: csv, or .* name the file .csv$", message
+    )
 
 
 def test_a_raw_control_character_is_named_once(tmp_path):

@@ -175,13 +175,48 @@ def test_a_file_is_enough(command, lines):
 
 
 def test_lines_of_pairs_have_a_tab(command, tmp_path):
-    file = tmp_path / "pairs.tsv"
+    file = tmp_path / "pairs.txt"
     file.write_text("the cat\ta dog\nthe mat\tthe log\n", "utf-8")
     found = json.loads(command("pairs", "--inputs", file, "--view", "census", "--json"))
     assert found["input"] == ["the cat", "a dog"]
     assert found["more"]["census"]["inputs"] == 2
     with pytest.raises(RequestError, match="--pair: not supported with several inputs"):
         command("pairs", "the cat", "the dog", "--pair", "a dog", "--view", "census")
+
+
+FILES = {
+    "in.txt": "the cat\n\nthe mat\n",
+    "in.csv": 'id,body\n1,"the cat"\n2,\n3,the mat\n',
+    "in.tsv": "id\tbody\n1\tthe cat\n2\t \n3\tthe mat\n",
+    "in.jsonl": '{"body": "the cat", "id": 1}\n{"body": ""}\n{"body": "the mat"}\n',
+}
+
+
+@pytest.mark.parametrize("view", ["census", "distances", "patching"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_read_as_predict_reads_it(command, tmp_path, name, view):
+    (tmp_path / name).write_text(FILES[name], "utf-8")
+    named = [] if name == "in.txt" else ["--column", "text=body"]
+    options = ["--inputs", tmp_path / name, *named, "--view", view, "--json"]
+    found = json.loads(command("classification", *options))
+    alone = json.loads(command("classification", "the cat", "the mat", "--view", view, "--json"))
+    assert found["input"] == "the cat"
+    assert found["more"] == alone["more"]
+
+
+def test_what_a_file_does_not_have_is_refused_as_by_predict(command, tmp_path):
+    (tmp_path / "in.csv").write_text("id,body\n1,a\n", "utf-8")
+    for options, message in (
+        ([], "in.csv:1: has the columns id, body, but the run reads .*--column text=NAME"),
+        (["--column", "txt=body"], r"--column txt=body: unknown key 'txt'; .* \(did you mean 'text'\?\)"),
+        (["--column", "b"], "in.csv:1: no column 'b'"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            command("classification", "--inputs", tmp_path / "in.csv", "--view", "census", *options)
+    with pytest.raises(RequestError, match="--column: names the columns of a file; add --inputs FILE"):
+        command("classification", "a", "--column", "text=body")
+    with pytest.raises(RequestError, match=r"to pass a text: heedful explain .* 'a cat'"):
+        command("classification", "--inputs", "a cat")
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
@@ -236,8 +271,16 @@ def test_wrong_requests_get_a_clear_answer(command, image, name, arguments, mess
         ("--limit", "0", "--limit must be a positive number of GiB, got 0"),
         ("--limit", "1e308", "--limit must be a positive number of GiB, got 1e+308"),
         ("--exact", "2.1", "--exact: requires a page (--out NAME.html)"),
-        ("--out", "none/x.png", "--out none/x.png: cannot be written: none is not a folder"),
-        ("--out", "none/x.html", "--out none/x.html: cannot be written: none is not a folder"),
+        (
+            "--out",
+            "none/x.png",
+            "--out none/x.png: cannot be written: the folder none does not exist; create it: mkdir -p none",
+        ),
+        (
+            "--out",
+            "none/x.html",
+            "--out none/x.html: cannot be written: the folder none does not exist; create it: mkdir -p none",
+        ),
     ],
 )
 def test_what_can_never_be_is_refused_before_the_run_is_read(option, value, message):
@@ -372,4 +415,5 @@ def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):
     for given, is_told in ((str(path), True), ("no such file", False)):
         outcome = CliRunner().invoke(app, ["explain", folder, given, "--json", "--device", "cpu"])
         assert json.loads(outcome.stdout)["input"] == given
-        assert ("to read the lines of this file, use --inputs" in outcome.stderr) == is_told
+        remedy = "to read the inputs in this file, use --inputs (several need --view patching, census or "
+        assert (remedy in outcome.stderr) == is_told

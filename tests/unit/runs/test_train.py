@@ -717,6 +717,28 @@ def test_a_training_whose_last_validation_was_the_best_may_be_continued(tmp_path
 
 
 @pytest.mark.parametrize(
+    "metric, value, hint",
+    [
+        ("accuracy", 1.0, False),
+        ("accuracy", 0.999, True),
+        ("macro-f1", 1.0, False),
+        ("bleu", 100.00000000000004, False),
+        ("bleu", 1.0, True),
+        ("perplexity", 1.0, False),
+        ("loss", 0.0, False),
+        ("loss", 1.0, True),
+        ("of-a-plugin", 1.0, True),
+    ],
+)
+def test_a_training_that_cannot_become_better_is_not_continued(tmp_path, capsys, metric, value, hint):
+    state = TrainingState(update=4, best=[ScoredCheckpoint(4, value)])
+    settings = recipe()
+    training = settings.training.model_copy(update={"metric": metric})
+    log_result(tmp_path, settings.model_copy(update={"training": training}), TrainingResult("updates", state))
+    assert ("training.max_updates=8" in capsys.readouterr().err) == hint
+
+
+@pytest.mark.parametrize(
     ("test", "command"),
     [({}, "evaluate {} FILE (test data), or --split valid\n"), ({"news": None}, "evaluate {}\n")],
 )

@@ -32,6 +32,13 @@ def test_a_task_has_a_recipe_of_its_own_and_facts(name):
         assert task.Recipe.model_fields[section].annotation is not Recipe.model_fields[section].annotation
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_the_best_value_of_every_metric_is_known(name):
+    recipe = TASKS[name].Recipe
+    names = recipe.falling_metrics | recipe.decoded_metrics | recipe.rising_metrics | recipe.scored_metrics
+    assert names <= recipe.best_values.keys()
+
+
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_inputs_are_among_the_columns_of_the_data_or_have_a_name_of_their_own(name):
     recipe, _ = read_recipe(name)

@@ -170,5 +170,6 @@ def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -
         *names_before, last = (name for name, view in VIEWS.items() if view.is_over_inputs)
         raise RequestError(
             f"only the views {', '.join(names_before)} and {last} support several inputs, got {n_inputs} "
-            "inputs; add one of these views, or give one input (put a text with spaces in quotes)"
+            "inputs; add one of these (--view NAME; in Python, views=[NAME]), or give one input (put a text "
+            "with spaces in quotes)"
         )

@@ -303,8 +303,12 @@ class UnknownLabels:
 
 
 def placeholder_note(labels: Sequence[str]) -> str:
-    """Return what to do about labels that transformers named ``LABEL_0``, ``LABEL_1`` …; empty for others."""
-    if [*labels] != [f"LABEL_{number}" for number in range(len(labels))]:
+    """Return what to do about labels that transformers named ``LABEL_0``, ``LABEL_1`` …; empty for others.
+
+    Args:
+        labels: the labels; none, if the task has no labels.
+    """
+    if not labels or [*labels] != [f"LABEL_{number}" for number in range(len(labels))]:
         return ""
     return (
         "the labels have no names, only numbers (LABEL_0 …); write their names under id2label in its "

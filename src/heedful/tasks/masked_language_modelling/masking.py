@@ -26,6 +26,7 @@ from heedful.tasks.inputs.texts import CLASS_TEMPLATE, group_by_length, join_not
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
+    EMPTY,
     Prediction,
     PredictOptions,
     TaskInput,
@@ -284,6 +285,8 @@ class MaskFiller:
 
     def _unfilled(self, texts: Sequence[str], masked: MaskedTexts) -> str | tuple[str, ...]:
         """Return a note on why nothing was filled; for pairs with another answer, the usual note."""
+        if not any(masked.texts):
+            return EMPTY
         if masked.n_cut and any(self.mask in text for text in texts):
             return f"{self.mask} lies beyond the {sum(map(len, masked.texts))} tokens that are read"
         if self._predicts_next(masked):

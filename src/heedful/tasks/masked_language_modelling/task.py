@@ -63,6 +63,7 @@ from heedful.tasks.model_input import (
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
+    EMPTY,
     Prediction,
     PredictOptions,
     Progress,
@@ -273,7 +274,7 @@ class MaskedLanguageModelling(RunningTextTask, TextScoring):
         for text in map(as_text, inputs):
             ids = tokenizer.encode(text)
             (log_probs,) = pseudo_log_probs(model, [ids], self.recipe.model.max_length)
-            predictions.append(scored_prediction(tokenizer, text, ids, log_probs))
+            predictions.append(scored_prediction(tokenizer, text, ids, log_probs, () if ids else (EMPTY,)))
             progress(1)
         return predictions
 

@@ -24,6 +24,7 @@ from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
     EMPTY,
+    EMPTY_QUESTION,
     Prediction,
     PredictOptions,
     TaskInput,
@@ -244,7 +245,7 @@ class Answerer:
         input_notes: tuple[str, ...],
     ) -> Answer:
         question, passage = texts
-        notes = join_notes(None if question.strip() else "the question is empty", input_notes)
+        notes = join_notes(None if question.strip() else EMPTY_QUESTION, input_notes)
         # Neighbouring windows share tokens: of equal spans, the one with the higher score counts.
         candidate_of_span = {candidate.span: candidate for candidate in sorted(candidates)}
         ranking = sorted(candidate_of_span.values(), key=lambda candidate: -candidate.score)

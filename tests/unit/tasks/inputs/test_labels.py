@@ -16,6 +16,7 @@ from heedful.tasks.inputs.labels import (
     known_label,
     label_index,
     label_prediction,
+    placeholder_note,
 )
 
 
@@ -65,6 +66,10 @@ def test_labels_without_names_are_noticed_wherever_a_label_is_unknown(labels, ar
         check_known(["1"], labels, "x")
     for raised in (of_row, of_setting):
         assert ("config.json" in str(raised.value)) == are_placeholders
+
+
+def test_labels_that_a_task_does_not_have_need_no_names():
+    assert placeholder_note(()) == ""
 
 
 def test_the_answer_is_the_most_probable_label_and_then_the_next():
