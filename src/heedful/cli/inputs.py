@@ -139,8 +139,10 @@ class Inputs:
         columns = columns or run.task.columns
         if source is None:
             return ReadInputs(self._images(run, columns))
-        keys = ColumnKeys.of_inputs(run.recipe.task.kind, columns, run.task.columns)
-        names = names_of(self.column or (), keys, self.files)
+        names: dict[str, str] = {}
+        if self.column:
+            keys = ColumnKeys.of_inputs(run.recipe.task.kind, columns, run.task.columns)
+            names = names_of(self.column, keys, self.files)
         is_plain = whole or self.form in ("lines", "escaped")
         form = "lines" if is_plain else input_form(run, columns, source.file, names)
         if form == "lines" and self.are_objects and not whole:

@@ -440,8 +440,13 @@ def _row_of_texts(line: str, location: Location, wanted: Wanted) -> dict[str, st
     if not len(wanted.columns) <= len(texts) <= len(columns):
         n_expected = f"{len(wanted.columns)} or {len(columns)}" if wanted.optional else str(len(columns))
         keys = ", ".join(columns)
-        problem = f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
-        raise DataError(problem) if line.strip() else EmptyLineError(problem)
+        if not line.strip():
+            raise EmptyLineError(
+                f"{location}: the input is empty; expected {n_expected} texts separated by tabs ({keys})"
+            )
+        raise DataError(
+            f"{location}: expected {n_expected} texts separated by tabs ({keys}), got {len(texts)}"
+        )
     return dict(zip(columns, texts, strict=False))
 
 

@@ -45,3 +45,13 @@ def test_an_empty_input_is_named_by_file_and_line(kind, folder, monkeypatch):
         if verb == "embed":
             message = message.partition(":")[0]
         assert logged == [f"heedful: inputs.txt:{line}: {message}" for line in (1, 2)], (verb, done.stderr)
+
+
+@pytest.mark.slow
+def test_an_empty_line_in_place_of_two_texts_has_the_same_form(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    heedful.train(base("question-answering"), "two texts", device="cpu")
+    (folder / "lines.txt").write_text("who?\tdog\n\n", "utf-8")
+    done = CliRunner().invoke(app, ["predict", "two texts", "lines.txt", "--device", "cpu"])
+    assert "heedful: lines.txt:2: the input is empty; expected 2 texts separated by tabs" in done.stderr
+    assert done.exit_code == 1
