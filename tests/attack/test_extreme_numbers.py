@@ -28,7 +28,7 @@ AdamWConfig: weight_decay
 AnsweringConfig: longest threshold
 Augmentation: shift
 AverageLength: alpha
-BeamConfig: coverage
+BeamSettings: coverage
 BlocksConfig: earlier size
 BpeConfig: alphabet
 BuiltInSource: seed

@@ -275,7 +275,8 @@ class Echo:
         data = SimpleNamespace(train=None)
         self.keys, self.recipe = keys, SimpleNamespace(data=data, decoding=None)
         columns = Columns(keys, keys)
-        self.task = SimpleNamespace(columns=columns, info=SimpleNamespace(options=(), writes=False))
+        info = SimpleNamespace(options=(), writes=False)
+        self.task = SimpleNamespace(columns=columns, info=info, known_tags=frozenset())
 
     def predictor(self, **asked: Any) -> "Echo":
         return self

@@ -84,7 +84,8 @@ def test_tables_with_written_lists_are_refused_by_training_and_prediction(tmp_pa
     with pytest.raises(DataError, match=r"rows\.csv:2: words: expected words separated by blanks, or a list"):
         list(rows_of(recipe, recipe.data.train))
     columns, file = task_for(recipe).columns, File(tmp_path / "rows.csv", "rows.csv")
-    inputs = list(read_inputs(SimpleNamespace(recipe=recipe), columns, file, "table"))
+    run = SimpleNamespace(recipe=recipe, task=SimpleNamespace(known_tags=frozenset()))
+    inputs = list(read_inputs(run, columns, file, "table"))
     assert len(inputs) == 2
     assert all("a list written as text" in str(record.error) for record in inputs)
 
