@@ -73,7 +73,7 @@ class FieldValues:
             if _is_word(line) or (line.startswith(COMMENT) and _shape(line) in shapes):
                 fields = fields_of(line)
                 for number, value in enumerate(fields):
-                    if (number or 0 in self.tags) and len(self.values[number]) < MOST_VALUES:
+                    if (number > 0 or 0 in self.tags) and len(self.values[number]) < MOST_VALUES:
                         self.values[number].add(value)
                 for number in self.tags:
                     if -len(fields) <= number < 0:

@@ -52,22 +52,6 @@ class Transitions:
         states = (*labels, None)
         return cls(np.array([[scheme.may_follow(b, a) for b in states] for a in states]))
 
-    def n_ill_formed(self, store: TokenStore) -> tuple[int, int]:
-        """Return how many rows have tags that are not well-formed, and how many have tags.
-
-        Args:
-            store: training data; the stream of tags has 1 plus the number of a tag at the first token of
-                each word, else 0.
-        """
-        outside, marks = len(self.allowed) - 1, store.stream(TAGS)
-        rows = np.repeat(np.arange(len(store)), store.lengths(TAGS))[marks > 0]
-        tags = marks[marks > 0].astype(np.int64) - 1
-        begins = np.append(True, rows[1:] != rows[:-1])[: len(rows)]
-        ends = np.append(begins[1:], True)[: len(rows)]
-        before = np.where(begins, outside, np.roll(tags, 1))
-        is_bad = ~self.allowed[before, tags] | (ends & ~self.allowed[tags, outside])
-        return len(np.unique(rows[is_bad])), int(begins.sum())
-
     def best(self, log_probs: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the most probable well-formed tags; the most probable ones if none are well-formed.
 
@@ -101,7 +85,10 @@ class Transitions:
 
 
 def tag_sentences(store: TokenStore, labels: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the tags of each row of encoded data (see `Transitions.n_ill_formed`)."""
+    """Yield the tags of each row of encoded data.
+
+    The stream of tags has 1 plus the number of a tag at the first token of each word, else 0.
+    """
     for row in range(len(store)):
         marks = store[row][TAGS]
         yield [labels[mark - 1] for mark in marks[marks > 0].tolist()]

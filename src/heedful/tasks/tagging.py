@@ -7,7 +7,7 @@ words -> ids -> stretches -> hidden states of first tokens -> probabilities of t
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -361,25 +361,24 @@ class Tagging(TextTask):
         Raises:
             DataError: the numbers of words and tags of a row differ, or a tag is unknown.
         """
-        rows = iter(rows)
+        rows, known = iter(rows), index_of_label(self.processor.labels)
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
             for row, (texts, tags), words in zip(block, pairs, ids, strict=True):
-                tag_ids = [self._tag_index(row, text, tag) + 1 for text, tag in zip(texts, tags, strict=True)]
+                tag_ids = [
+                    (known[tag] if tag in known else self._refuse_tag(row, text, tag)) + 1
+                    for text, tag in zip(texts, tags, strict=True)
+                ]
                 marks = (
                     [tag_id, *[0] * (len(word) - 1)] for tag_id, word in zip(tag_ids, words, strict=True)
                 )
                 yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.location)
 
-    def _tag_index(self, row: LocatedRow[Row], word: str, tag: str) -> int:
-        """Return the number of the tag of a word, from 0.
-
-        Raises:
-            DataError: it is unknown.
-        """
+    def _refuse_tag(self, row: LocatedRow[Row], word: str, tag: str) -> int:
+        """Raise `DataError` for a tag that is unknown, with the remedy."""
         labels = self.processor.labels
-        if tag in index_of_label(labels) or _may_be_comment(row, word):
+        if _may_be_comment(row, word):
             return label_index(tag, labels, row.location, "tag", COMMENTS_REMEDY)
         own = self.scheme
         if own is not None and "-" in tag and not own.encodes(tag):
@@ -516,8 +515,9 @@ class Tagging(TextTask):
         tuned = super().tune(model, data, log)
         if self.scheme is None or self.recipe.task.transitions == "any":
             return tuned
-        transitions = Transitions.of(self.scheme, self.processor.labels)
-        n_bad, n_rows = transitions.n_ill_formed(data.train)
+        sentences = filter(None, tag_sentences(data.train, self.processor.labels))
+        well_formed = [*map(self.scheme.is_well_formed, sentences)]
+        n_bad, n_rows = well_formed.count(False), len(well_formed)
         if n_bad > MOST_ILL_FORMED * n_rows:
             log(
                 f"the most probable tag of each word: tags of {n_bad:,} of {n_rows:,} training rows are not "
@@ -548,7 +548,7 @@ class Tagging(TextTask):
         split_line = split_text if options.words == "raw" else split
         words = [_words_in(task_input, split_line) for task_input in inputs]
         pieces = [piece for i, row_words in enumerate(words) for piece in self._stretches(i, row_words)]
-        log_probs = [np.empty((len(row_words), 0), np.float32) for row_words in words]
+        parts: defaultdict[int, dict[int, NDArray[np.float32]]] = defaultdict(dict)
         tags: list[list[tuple[int, float]]] = [[] for _ in words]
         remaining = Counter(piece.input_index for piece in pieces)
         options.progress(len(words) - len(remaining))
@@ -557,13 +557,11 @@ class Tagging(TextTask):
             group_pieces = [pieces[i] for i in group]
             for piece, values in zip(group_pieces, self._log_probs(model, group_pieces), strict=True):
                 i = piece.input_index
-                if not log_probs[i].size:
-                    log_probs[i] = np.empty((len(words[i]), values.shape[1]), np.float32)
-                log_probs[i][piece.first : piece.first + len(values)] = values
+                parts[i][piece.first] = values
                 remaining[i] -= 1
                 if is_done := remaining[i] == 0:
-                    tags[i] = self._best(log_probs[i])
-                    log_probs[i] = log_probs[i][:, :0].copy()
+                    in_order = sorted(parts.pop(i).items())
+                    tags[i] = self._best(np.concatenate([part for _, part in in_order]))
                 options.progress(int(is_done))
         pieces_of_input: list[list[_Stretch]] = [[] for _ in words]
         for piece in pieces:
@@ -689,7 +687,10 @@ class Tagging(TextTask):
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
         located_tags = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
-        remedy = COMMENTS_REMEDY if self._n_like_comments(rows) else self._scheme_note(_tags_of(rows))
+
+        def remedy() -> str:
+            return COMMENTS_REMEDY if self._n_like_comments(rows) else self._scheme_note(_tags_of(rows))
+
         return UnknownLabels.among(located_tags, self.processor.labels, "tag", remedy)
 
     def _n_like_comments(self, rows: Sequence[LocatedRow[Row]]) -> int:

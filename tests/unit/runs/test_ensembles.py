@@ -86,7 +86,7 @@ def test_answers_are_those_of_the_mean(runs, beam, precision):
 
 
 def test_greedy_answers_are_the_most_probable_tokens(runs):
-    """Against a loop that reads every prefix anew."""
+    """Against a loop that reads every prefix again."""
     both = heedful.ensemble(runs)
     for text, answer in zip(TEXTS, both.predict(TEXTS, beam=1), strict=True):
         if not text or not answer.tokens:

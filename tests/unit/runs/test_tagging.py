@@ -418,7 +418,7 @@ def test_an_unknown_tag_of_scored_lines_that_may_be_comments(tmp_path):
 
 
 def test_comments_before_a_sentence_are_not_scored(tmp_path):
-    """A file of one sentence; a word is told from a comment by the tags of the run."""
+    """A file of one sentence; a word is distinguished from a comment by the tags of the run."""
     words = "".join(f"w{n} NN B-X\n" + "# SYM O\n" * (n % 2) + "\n" for n in range(60))
     (tmp_path / "train.conll").write_text(words)
     for number in (1, 2):

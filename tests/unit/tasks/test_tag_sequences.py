@@ -8,7 +8,7 @@ import pytest
 
 from heedful.data.store import TokenStore
 from heedful.tasks.metrics.spans import SCHEMES
-from heedful.tasks.tag_sequences import Transitions
+from heedful.tasks.tag_sequences import Transitions, tag_sentences
 
 FORMS = {"bio": "BBII", "bioes": "SBIE", "bilou": "UBIL", "bmes": "SBME"}
 TAGS = {
@@ -76,6 +76,8 @@ def test_rows_that_are_not_well_formed_are_counted(scheme, tmp_path):
     ]
     encoded = [{"words": [7] * len(each), "tags": each} for each in marks]
     store = TokenStore.build(encoded, ["words", "tags"], tmp_path / "store", n_ids=99)
-    found = Transitions.of(SCHEMES[scheme], labels).n_ill_formed(store)
+    read = [*tag_sentences(store, labels)]
+    assert read == rows
+    found = (sum(not SCHEMES[scheme].is_well_formed(tags) for tags in read), sum(map(bool, read)))
     assert found == (sum(not is_well_formed(tags, scheme) for tags in rows), sum(map(bool, rows)))
     assert 0 < found[0] < found[1]

@@ -1,7 +1,7 @@
 """Labels: collect them from rows, number them, and predict and score them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -251,7 +251,11 @@ class UnknownLabels:
 
     @classmethod
     def among(
-        cls, labels: LocatedLabels, known: Labels, name: str = LABEL, remedy: str = ""
+        cls,
+        labels: LocatedLabels,
+        known: Labels,
+        name: str = LABEL,
+        remedy: Callable[[], str] = lambda: "",
     ) -> "UnknownLabels":
         """Return the unknown labels among those of a data set.
 
@@ -259,7 +263,7 @@ class UnknownLabels:
             labels: of all rows.
             known: the labels of the run.
             name: what the message calls a label.
-            remedy: the end of the message.
+            remedy: returns the end of the message.
 
         Raises:
             DataError: all are unknown: the data set belongs to another task.
@@ -272,7 +276,7 @@ class UnknownLabels:
         counts = Counter(label for label, _ in located if label in first)
         if located and counts.total() == len(located):
             label, where = located[0]
-            label_index(label, known, where, name, remedy)
+            label_index(label, known, where, name, remedy())
         return cls(counts, first, known)
 
     @property

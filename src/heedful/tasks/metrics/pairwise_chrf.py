@@ -1,6 +1,6 @@
 """chrF of each text of a list compared with each other one: the utility of minimum Bayes risk decoding.
 
-The same numbers as sacrebleu's ``sentence_chrf`` (Popović 2015), which counts n-grams anew for each pair.
+The same numbers as sacrebleu's ``sentence_chrf`` (Popović 2015), which counts n-grams again for each pair.
 Here they are counted once per text: the k-th occurrence of an n-gram in a text is a feature of it, so the
 matches of two texts, ``Σ_g min(count_i(g), count_j(g))``, are the features that they share, and those of all
 pairs one matrix product. Axes: M texts, F features.
