@@ -42,6 +42,15 @@ KEPT = (
     "my-own-masks",
     "scenes-lstm",
 )
+# Of these, the ones that are also killed, and timed: one for each family of models.
+KILLED = (
+    "phrasebook-ta",
+    "multi30k-ende-rnn",
+    "wikitext2-lm",
+    "wikitext2-masked",
+    "digits",
+    "my-own-captions",
+)
 SWEPT = {"train", "predict", "embed", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""
@@ -171,6 +180,9 @@ def test_a_part_that_a_miniature_lacks_is_seen(name, override):
     assert without != parts(model_of(read_recipe(name)[0]))
 
 
+of_each_family = pytest.mark.parametrize("run", sampled(shipped_recipes(), KILLED), indirect=True)
+
+
 def test_every_input_has_an_answer(run):
     inputs = run.made.inputs()
     plain = run("predict", "run", stdin=run.lines()).out.split("\n")[:-1]
@@ -264,6 +276,7 @@ def test_where_it_looks_is_shown_or_why_not(run):
     assert run("explain", "run", line, *options).out.startswith(f"{run.made.recipe.task.kind}: ")
 
 
+@of_each_family
 def test_it_is_described(run):
     found = run("describe", "run", "--time", "--json").json()
     check("ledger", found)
@@ -314,6 +327,7 @@ def made(run):
     return hashes, [timeless(each) for each in (*states, *figures)]
 
 
+@of_each_family
 def test_another_run_of_its_seed_that_is_killed_and_resumed_is_bit_for_bit_the_same(run):
     """Laws 5 and 9: it goes on in the middle of an epoch, from before an update that was lost."""
     start = ["train", run.recipe, *run.made.overrides, "--out", "again"]
