@@ -4,10 +4,13 @@
 
 e is the output of the embedding, positions included. The baseline b has the mean of all token embeddings in
 place of each word, at the word's own position; special tokens are kept. Of an image, e are the pixels and b
-is the mean of the training data. The integral is a Gauss-Legendre sum, whose points are doubled until the
-attributions sum to v(e) - v(b) (completeness) within a tolerance.
+is the mean of the training data.
 
-Source: Sundararajan et al. 2017, equation 1 and proposition 1 (completeness).
+The integral is a Clenshaw-Curtis sum, whose points are halved intervals of an angle: those of n intervals are
+among those of 2n, and include both ends. n is doubled until the attributions sum to v(e) - v(b)
+(completeness) and differ little from those of n / 2, both relative to the sum of their magnitudes.
+
+Source: Sundararajan et al. 2017, equation 1 and proposition 1 (completeness); Clenshaw and Curtis 1960.
 """
 
 from copy import copy
@@ -29,10 +32,20 @@ from heedful.nn.taps import intervene
 from heedful.tasks.model_input import INPUT
 
 FEWEST, MOST = 16, 512
-"""Numbers of points of the path."""
+"""Numbers of intervals of the path, powers of 2."""
 
-TOLERANCE = 0.01
-"""Largest gap, relative to the sum of the magnitudes of all attributions."""
+TOLERANCE = 0.02
+"""Largest gap of completeness, relative to the sum of the magnitudes of all attributions."""
+
+CHANGE = 0.1
+"""Largest sum of the differences from the attributions of half as many intervals, relative to the same.
+
+Errors of opposite signs leave no gap, so that the gap alone is not enough. The difference is nearly the error
+of half as many intervals, thus far more than that of all of them.
+"""
+
+SMALLEST = 1e-3
+"""Sum of magnitudes below which attributions are those of rounding errors."""
 
 BATCH_TOKENS = 4096
 """Maximum number of tokens of a batch; gradients take more memory than predictions."""
@@ -44,11 +57,13 @@ class Attribution:
 
     Args:
         scores: of each feature and answer.
+        baseline: v(b) of each answer.
         gap: v(e) - v(b) minus the sum of the attributions of each answer.
-        steps: number of points of the path.
+        steps: number of intervals of the path.
     """
 
     scores: Float[Tensor, "features answers"]
+    baseline: Float[Tensor, " answers"]
     gap: Float[Tensor, " answers"]
     steps: int
 
@@ -60,20 +75,26 @@ def integrated_gradients(
 
     Args:
         measured: the input.
-        most: maximum number of points of the path.
-        tolerance: the number of points is doubled until the gap is smaller.
+        most: maximum number of intervals of the path.
+        tolerance: the relative gap up to which the number of intervals is not doubled.
 
     Raises:
         RequestError: the model has no embedding whose output can be replaced.
     """
     path = _Path.of(measured)
     steps = min(FEWEST, most)
+    values, products = path.at(_points(steps))
     while True:
-        attribution = _attribution(path, steps)
-        largest = attribution.scores.abs().sum(0).clamp(min=1e-6)
-        if steps >= most or bool((attribution.gap.abs() <= tolerance * largest).all()):
-            return attribution
-        steps = min(2 * steps, most)
+        scores = _integral(products)
+        gap = values[-1] - values[0] - scores.sum(0)
+        largest = scores.abs().sum(0).clamp(min=SMALLEST)
+        change = (scores - _integral(products[::2])).abs().sum(0)
+        is_close = (gap.abs() <= tolerance * largest) & (change <= CHANGE * largest)
+        if 2 * steps > most or bool(is_close.all()):
+            return Attribution(scores, values[0], gap, steps)
+        steps *= 2
+        new_values, new_products = path.at(_points(steps)[1::2])
+        values, products = _interleaved(values, new_values), _interleaved(products, new_products)
 
 
 def gradient_times_input(measured: Measured) -> Float[Tensor, "features answers"]:
@@ -83,25 +104,33 @@ def gradient_times_input(measured: Measured) -> Float[Tensor, "features answers"
         RequestError: as of `integrated_gradients`.
     """
     path = _Path.of(measured)
-    one = torch.ones(1, device=path.end.device)
-    _, gradients = path.at(one, one)
-    return torch.stack([path.by_feature(each) for each in (gradients * path.end).double()], dim=1)
+    return path.by_feature(path.gradients(torch.ones(1))[1] * path.end)[0]
 
 
-def _attribution(path: "_Path", steps: int) -> Attribution:
-    points, weights = np.polynomial.legendre.leggauss(steps)
-    alphas = torch.from_numpy((points + 1) / 2).float().to(path.end.device)
-    shares = torch.from_numpy(weights / 2).float().to(path.end.device)
-    n_answers = len(path.measured.answers)
-    gradients = path.end.new_zeros(n_answers, *path.end.shape)
-    size = max(1, BATCH_TOKENS // path.measured.length)
-    for part, share in zip(alphas.split(size), shares.split(size), strict=True):
-        _, batch_gradients = path.at(part, share)
-        gradients += batch_gradients
-    ends, _ = path.at(torch.tensor([0.0, 1.0], device=path.end.device), None)
-    products = (gradients * (path.end - path.start)).double()
-    scores = torch.stack([path.by_feature(each) for each in products], dim=1)
-    return Attribution(scores, ends[1] - ends[0] - products.flatten(1).sum(1), steps)
+def _points(n: int) -> Float[Tensor, " n+1"]:
+    """Return the ends of n intervals, dense near 0 and 1."""
+    return ((1 - torch.cos(torch.arange(n + 1, dtype=torch.float64) * torch.pi / n)) / 2).float()
+
+
+def _integral(values: Float[Tensor, "n+1 ..."]) -> Float[Tensor, "..."]:
+    """Return the integral of a function, given its values at `_points`, over the path.
+
+    With α = (1 - cos θ) / 2 and f = sum_k a_k cos kθ, which is fitted, it is sum_{k even} a_k / (1 - k²).
+    """
+    n = len(values) - 1
+    even = np.arange(0, n + 1, 2)
+    halves = np.ones(n + 1)
+    halves[[0, -1]] = 0.5  # of the sums over points, and over k, the first and last terms count half
+    terms = np.cos(np.outer(np.arange(n + 1), even) * np.pi / n) * halves[even] / (1.0 - even**2)
+    weights = torch.from_numpy(halves * terms.sum(1) * 2 / n).to(values)
+    return torch.einsum("n,n...->...", weights, values)
+
+
+def _interleaved(old: Float[Tensor, "n+1 ..."], new: Float[Tensor, "n ..."]) -> Float[Tensor, "2n+1 ..."]:
+    """Return old and new rows in turn."""
+    rows = old.new_empty(len(old) + len(new), *old.shape[1:])
+    rows[::2], rows[1::2] = old, new
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,45 +164,55 @@ class _Path:
             raise RequestError("integrated gradients need a token embedding; use view occlusion")
         return cls(measured, f"{name}.output", _baseline(embedding, side, features), embedding(side))
 
-    def at(self, alphas: Float[Tensor, " k"], shares: Float[Tensor, " k"] | None) -> tuple[Tensor, Tensor]:
-        """Return the values ``[k, answers]`` at points of the path, and the sum of gradients times shares.
+    def at(self, alphas: Float[Tensor, " k"]) -> tuple[Tensor, Tensor]:
+        """Return the values ``[k, answers]``, and the integrand ``[k, features, answers]``."""
+        size = max(1, BATCH_TOKENS // self.measured.length)
+        values, products = [], []
+        for part in alphas.split(size):
+            of_part, gradients = self.gradients(part)
+            values.append(of_part)
+            products.append(self.by_feature(gradients * (self.end - self.start)))
+        return torch.cat(values), torch.cat(products)
 
-        The gradients, ``[answers, ...]``, have the shape of the input; None as shares gives none.
-        """
-        measured, k = self.measured, len(alphas)
-        points = self.start + alphas.view(-1, *[1] * self.end.dim()) * (self.end - self.start)
-        points = points.detach().requires_grad_(shares is not None)
-        with torch.set_grad_enabled(shares is not None):
-            variants = make_variants(measured.prepared, measured.features, [{}] * k)
-            batch = variants.batch
-            if self.tap is None:
-                side = "inputs" if measured.features.axis == INPUT else "source"
-                images = replace(getattr(batch, side), pixels=points.flatten(0, 1))
-                variants = replace(variants, batch=replace(batch, **{side: images}))
-            hooks = {} if self.tap is None else {self.tap: lambda old: points.flatten(0, 1)}
-            with intervene(measured.model, hooks):
-                targets, as_log_odds = measured.prepared.targets, measured.is_of_classes
-                values = target_values(measured.model, targets, variants, as_log_odds=as_log_odds)
-            values = measured.answers.sums(values)
-        if shares is None:
-            return values.double(), points
-        totals = (values * shares[:, None]).sum(0)
-        gradients = [
-            torch.autograd.grad(total, points, retain_graph=True)[0].sum(0) for total in totals.unbind()
-        ]
+    @torch.enable_grad()
+    def gradients(self, alphas: Float[Tensor, " k"]) -> tuple[Tensor, Tensor]:
+        """Return the values ``[k, answers]`` at points, and their gradients ``[answers, k, ...]``."""
+        points = self._points(alphas).requires_grad_()
+        values = self._values(points)
+        gradients = [torch.autograd.grad(each, points, retain_graph=True)[0] for each in values.sum(0)]
         return values.detach().double(), torch.stack(gradients)
 
-    def by_feature(self, products: Tensor) -> Float[Tensor, " features"]:
-        """Return the sum of products of values over each feature."""
+    def _points(self, alphas: Float[Tensor, " k"]) -> Float[Tensor, "k ..."]:
+        shape = (-1, *[1] * self.end.dim())
+        return (self.start + alphas.to(self.end.device).view(shape) * (self.end - self.start)).detach()
+
+    def _values(self, points: Float[Tensor, "k ..."]) -> Float[Tensor, "k answers"]:
+        measured = self.measured
+        variants = make_variants(measured.prepared, measured.features, [{}] * len(points))
+        batch = variants.batch
+        if self.tap is None:
+            side = "inputs" if measured.features.axis == INPUT else "source"
+            images = replace(getattr(batch, side), pixels=points.flatten(0, 1))
+            variants = replace(variants, batch=replace(batch, **{side: images}))
+        hooks = {} if self.tap is None else {self.tap: lambda old: points.flatten(0, 1)}
+        with intervene(measured.model, hooks):
+            targets, as_log_odds = measured.prepared.targets, measured.is_of_classes
+            values = target_values(measured.model, targets, variants, as_log_odds=as_log_odds)
+        return measured.answers.sums(values)
+
+    def by_feature(self, products: Float[Tensor, "answers k ..."]) -> Float[Tensor, "k features answers"]:
+        """Return the sum of products over each feature, at each point."""
         features = self.measured.features
         if self.tap is not None:
-            by_token = products.sum(-1)
-            return torch.stack([by_token[list(tokens)].sum() for tokens in features.tokens])
-        grid = self.measured.prepared.axes[features.axis].grid
-        assert grid is not None
-        by_pixel = products[0].sum(0)
-        patches = [by_pixel[patch_slices(i, grid, by_pixel.shape)] for i in range(len(features))]
-        return torch.stack([patch.sum() for patch in patches])
+            by_token = products.double().sum(-1)
+            sums = [by_token[..., list(tokens)].sum(-1) for tokens in features.tokens]
+        else:
+            grid = self.measured.prepared.axes[features.axis].grid
+            assert grid is not None
+            by_pixel = products.double().sum(-3)[:, :, 0]
+            slices = [patch_slices(i, grid, by_pixel.shape[2:]) for i in range(len(features))]
+            sums = [by_pixel[(..., *patch)].sum((-1, -2)) for patch in slices]
+        return torch.stack(sums, dim=-1).permute(1, 2, 0)
 
 
 def _baseline(

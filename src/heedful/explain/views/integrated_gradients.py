@@ -25,8 +25,9 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     """Return integrated gradients by word (`heedful.explain.attribution.integrated_gradients`).
 
     Returns:
-        As of ``occlusion``; the number of ``steps``; and for each part of the answer the ``gap``: its value
-        minus that of the baseline, minus the sum of the scores, which would be 0 with infinitely many steps.
+        As of ``occlusion``; the number of ``steps``; and for each part of the answer, the value of the
+        ``baseline``, which has the mean token in place of every word, and the ``gap``: the value minus that
+        of the baseline, minus the sum of the scores, which would be 0 with infinitely many steps.
 
     Raises:
         RequestError: as of ``occlusion``; or the model has no token embedding.
@@ -34,11 +35,24 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     measured = Measured.of(run.model, prepared)
     attribution = integrated_gradients(measured)
     values = attribution_values(measured, attribution.scores)
-    return {**values, "steps": attribution.steps, "gap": rounded_all(attribution.gap.cpu().numpy())}
+    baseline, gap = (rounded_all(each.cpu().numpy()) for each in (attribution.baseline, attribution.gap))
+    return {**values, "baseline": baseline, "steps": attribution.steps, "gap": gap}
 
 
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return bars by word, a matrix, or maps over an image."""
     largest = max(map(abs, values["gap"]))
     note = f"{SIGNS}; {values['steps']} steps, completeness gap at most {largest:.2g}"
+    if len(values["scores"]) == 1 and None not in values["values"]:
+        note = f"{_sum(explanation, values)}; {note}"
     return attribution_drawings(explanation, values, "Integrated gradients", note)
+
+
+def _sum(explanation: "Explanation", values: JsonMapping) -> str:
+    """Return what the scores sum to, and whether the model gives the answer without the words, too."""
+    (value,), (baseline,), (scores,) = values["values"], values["baseline"], values["scores"]
+    feature = "word" if explanation.axes[values["side"]].grid is None else "pixel"
+    text = f"{value:.2f} = {baseline:.2f} with the mean {feature} at every place {sum(scores):+.2f} of these"
+    if values["unit"] == "log-odds" and baseline > 0:
+        text += ", which make the answer surer, but the model gives it without them too"
+    return text
