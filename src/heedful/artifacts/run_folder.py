@@ -24,6 +24,7 @@
 
 import difflib
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -179,7 +180,16 @@ class RunFolder:
                 f"{self.path}: training has not written its first checkpoint; "
                 "continue it with `heedful train --resume` (in Python: heedful.resume)"
             )
-        return RequestError(f"{self.path} is not a run: it has no {self.card.name}{_runs_in(self.path)}")
+        return self.not_a_run(self.card, _runs_in(self.path))
+
+    def not_a_run(self, missing: Path, hint: str = "") -> RequestError:
+        """Return the error for a folder without a file that every run has; of a model, with the remedy."""
+        if (self.path / "config.json").is_file():
+            command = f"heedful import {shlex.quote(str(self.path))} RUN"
+            hint = (
+                f"; for a model of transformers, import it first: {command} (in Python: heedful.import_model)"
+            )
+        return RequestError(f"{self.path} is not a run: it has no {missing.name}{hint}")
 
     @property
     def _remedy(self) -> str:

@@ -91,6 +91,7 @@ class Inputs:
         file = self.only_file
         if file is None:
             return None
+        from heedful.artifacts.run_folder import missing_run
         from heedful.data.image_files import is_image
 
         if is_image(file):
@@ -101,6 +102,8 @@ class Inputs:
         try:
             source = Source.of(file)
         except (DataError, OSError) as error:  # OSError: a text may be too long for a file name
+            if not run.exists():
+                raise missing_run(run) from None
             if os.path.exists(file) or not (" " in file or not Path(file).suffix):
                 raise
             problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
@@ -282,7 +285,7 @@ def names_of(chosen: Sequence[str], keys: "ColumnKeys", files: Sequence[str | Pa
         files: the files; a text that is the name of a field in one of them is a ``NAME``.
 
     Raises:
-        RequestError: a key does not exist, or there are more names than keys.
+        RequestError: a key does not exist or is missing, or there are more names than keys.
     """
     names: dict[str, str] = {}
     given = {text.partition("=")[0] for text in chosen}
@@ -300,6 +303,10 @@ def names_of(chosen: Sequence[str], keys: "ColumnKeys", files: Sequence[str | Pa
                     meant = f"; the key comes first: {name}={before}"
                 raise RequestError(f"--column {text}: unknown key {before!r}; {keys.read}{meant}")
             key = before
+        if key is None and not keys.names_alone:
+            raise RequestError(
+                f"--column {text}: expected KEY=NAME, as in {keys.listed[0]}={text}; {keys.read}"
+            )
         if key is None:
             key, name = next((key for key in keys.keys or given if key not in names), ""), text
         if not key or key in names:

@@ -124,12 +124,15 @@ _NoSuchOption: Any = vars(sys.modules[_ClickException.__module__])["NoSuchOption
 def _refuse_setting_as_option(option: str, arguments: list[str]) -> None:
     """Raise `RequestError` if an unknown option of ``heedful train`` is the name of a setting."""
     from heedful.recipes.suggestions import other_toolkits
+    from heedful.training.settings import TrainingConfig
 
     if "train" not in arguments:
         return
     name = option.lstrip("-")
     toolkit_name = name.replace("-", "_").lower()
     keys = [name] if "." in name else [s.key for s in other_toolkits() if s.key and s.name == toolkit_name]
+    if not keys and toolkit_name in TrainingConfig.model_fields:
+        keys = [f"training.{toolkit_name}"]
     if keys:
         values = [a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")]
         values += [b for a, b in pairwise(arguments) if a == option and not b.startswith("-")]

@@ -43,7 +43,7 @@ class DecodingOptions(DecodingChanges):
 
     beam: Beam = None
     n_best: Annotated[
-        int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --jsonl).")
+        int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --to jsonl).")
     ] = None
     alignment: Annotated[
         bool,
@@ -66,7 +66,7 @@ class DecodingOptions(DecodingChanges):
         ),
     ] = "output"
     attention: Annotated[
-        bool, typer.Option("--attention", help="Add attention over the source (requires --jsonl).")
+        bool, typer.Option("--attention", help="Add attention over the source (requires --to jsonl).")
     ] = False
     max_new_tokens: Annotated[
         int | None,
@@ -222,7 +222,9 @@ def _check_formats(
 ) -> None:
     """Raise `RequestError` for options that the formats of inputs and outputs do not support."""
     if (task.attention or task.n_best) and (out or not is_jsonl):
-        raise RequestError("--n-best and --attention require --jsonl (or --to jsonl), without --out")
+        raise RequestError(
+            "--n-best and --attention require --to jsonl (--jsonl for inputs in JSON lines), without --out"
+        )
     if task.alignment_head is not None and not task.alignment:
         raise RequestError("--alignment-head requires --alignment")
     if task.alignment_step != "output" and task.alignment_head is None:

@@ -7,7 +7,7 @@ import typer
 
 from heedful.cli.options import Device, complete_recipe
 from heedful.cli.output import OutputClosedError, json_result, log, result
-from heedful.errors import RequestError
+from heedful.errors import DataError, RequestError
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from heedful.runs.train import Trained
     from heedful.training.loop import TrainingResult
     from heedful.training.settings import TrainingConfig
+
+TEMPLATES = "my-own-"
+"""Beginning of the names of recipes whose files are the user's."""
 
 # Exit status if a signal stopped training: the run is incomplete and can be resumed.
 STOPPED = 130
@@ -227,7 +230,12 @@ def _read(
             f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
         )
     if reads_data:
-        check_before_imports(given, overrides)
+        try:
+            check_before_imports(given, overrides)
+        except DataError as error:
+            if given == recipe and recipe in shipped_recipes() and recipe.startswith(TEMPLATES):
+                raise DataError(f"{error}; to train on a file or folder of yours, add --data FILE") from None
+            raise
     # Imports torch, which takes longer than all checks above.
     from heedful.runs.reading import read_recipe
 

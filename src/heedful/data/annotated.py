@@ -193,6 +193,8 @@ class ConllSource(Source):
             column = next(column for column, number in numbers.items() if number == missing)
             if len(fields) == 1 == len(numbers) and not self.universal:  # words are read, but no tags
                 hint = f"; if lines are words alone, read field 0: --column {column}=0"
+            elif len(fields) > 1:
+                hint = hint or f"; if another field has the {column}, name its number: --column {column}=N"
             return too_few_fields(location, fields, missing, column) + hint
         if problem := shared_field(location, fields, numbers, hint):
             return problem

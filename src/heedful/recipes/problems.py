@@ -46,6 +46,9 @@ _EXPECTED: dict[str, str] = {
 MOST_EXPLAINED = 50
 """Problems of a recipe that are explained, which takes some hundredths of a second each."""
 
+MOST_KEYS = 6
+"""Keys of a section that a message lists."""
+
 
 class SeveralErrors(ValueError):  # noqa: N818 - pydantic requires a ValueError, and it holds several
     """Several errors of one section, reported as one line each."""
@@ -187,6 +190,9 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
             )
             if path == ("start",):
                 hint = f"; start.run names a run: start: {{run: {details['input']}}}"
+        elif _EXPECTED[kind] == "a map":
+            keys = list(fields_of(_locate(root, loc, tree)[1]))
+            hint = f"; the keys here are {', '.join(keys)}" if 0 < len(keys) <= MOST_KEYS else ""
         expected = _EXPECTED[kind].format(**context)
         return _Problem(path, "", expected.replace(" 1 characters", " 1 character"), hint)
     if kind in ("value_error", "assertion_error"):

@@ -1,7 +1,7 @@
 """Columns that a user names: their keys are the task's names of columns, the same for every verb."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.memory import MemorySource
@@ -27,6 +27,8 @@ class ColumnKeys:
         listed: those that every file has, for messages; empty: all.
         others: keys of the task that this verb does not read.
         aliases: further keys, and the ones that they stand for.
+        names_alone: whether a name without a key is that of the next key; in a training, text and label are
+            too easily exchanged.
     """
 
     task: str
@@ -34,6 +36,7 @@ class ColumnKeys:
     listed: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    names_alone: bool = True
 
     @classmethod
     def of_task(cls, task: str, columns: Columns) -> "ColumnKeys":
@@ -83,7 +86,8 @@ def keys_of_recipe(recipe: RecipeInput, overrides: Overrides = ()) -> ColumnKeys
         source = None if trained is None else source_from(trained)
         columns = getattr(source, "columns", None) or getattr(source, "fixed_columns", ())
         return ColumnKeys(kind, tuple(dict.fromkeys((*columns, *list_columns(source)))))
-    return ColumnKeys.of_task(settings.task.kind, task_for(settings).columns)
+    keys = ColumnKeys.of_task(settings.task.kind, task_for(settings).columns)
+    return replace(keys, names_alone=len(keys.listed) == 1)
 
 
 def _without_data(tree: Tree) -> Tree:

@@ -93,7 +93,8 @@ class UnseenLabels:
         if self.n_rows and self.n_left_out == self.n_rows:
             raise DataError(
                 f"no rows left: the {self.n_rows:,} that data.split took have {self.name}s that do not occur "
-                f"in the training rows: {self._shown()}; {self._remedy()}"
+                f"in the training rows: {self._shown()}; if the {self.name}s are in another column, name "
+                f"it, else {self._remedy()}"
             )
 
     def notes(self) -> Iterator[str]:

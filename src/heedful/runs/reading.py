@@ -284,11 +284,7 @@ def _start_of(tree: Tree, recipe: RecipeInput) -> tuple[Tree, dict[str, Tree]] |
             f"{base}"
         )
     if not path.is_file():
-        saved = (folder / "config.json").is_file()
-        remedy = "; for a model of transformers, import it first: heedful import, or heedful.import_model"
-        raise RequestError(
-            f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}{remedy if saved else ''}"
-        )
+        raise RequestError(f"{start.mark}: start.run: {RunFolder(folder).not_a_run(path)}")
     start_recipe = read_yaml(read_text(path), str(path))
     inherited = {
         key: part for key in ("model", "tokenizer") if (part := start_recipe.find((key,))) is not None
@@ -333,7 +329,7 @@ def saved_tree(path: Path | str) -> Tree:
     if not folder.path.exists():
         raise missing_run(folder.path)
     if not folder.recipe.exists():
-        raise RequestError(f"{folder.path} is not a run: it has no {folder.recipe.name}")
+        raise folder.not_a_run(folder.recipe)
     return read_yaml(read_text(folder.recipe), str(folder.recipe))
 
 

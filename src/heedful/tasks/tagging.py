@@ -334,15 +334,20 @@ class Tagging(TextTask):
             DataError: if the numbers of words and tags of a row differ, or there are fewer than two tags, or
                 too many or too long ones.
         """
-        known = set[str]()
+        known, first = set[str](), None
         for row in read_rows():
+            first = first or row.location
             for tag in words_and_tags(row)[1]:
                 if tag not in known:
                     check_new(tag, row.location, len(known))
                     known.add(tag)
         tags = in_order(known)
         if len(tags) < FEWEST_LABELS:
-            raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
+            where = f"{first}: " if first else ""
+            raise DataError(
+                f"{where}at least two different tags are needed, got {len(tags)}: {tags}; if another field "
+                "has the tags, name it: --column tags=N (in a recipe, columns)"
+            )
         return LabelProcessor(tokenizer, tuple(tags))
 
     @property

@@ -309,8 +309,8 @@ def test_what_is_no_run_to_start_from_is_named(tmp_path):
         return str(error.value)
 
     assert refusal({"run": str(tmp_path / "bert")}).endswith(
-        "is not a run: it has no recipe.yaml; for a model of transformers, import it first: heedful import, "
-        "or heedful.import_model"
+        "is not a run: it has no recipe.yaml; for a model of transformers, import it first: "
+        f"heedful import {tmp_path / 'bert'} RUN (in Python: heedful.import_model)"
     )
     assert "heedful.import_model" not in refusal({"run": str(tmp_path)})
     expected = (

@@ -15,6 +15,7 @@ from heedful.artifacts.run_folder import (
 )
 from heedful.errors import DamagedError, DataError, RequestError
 from heedful.records import read_text
+from heedful.runs.reading import saved_recipe
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.callbacks import read_metrics
 
@@ -124,6 +125,18 @@ def test_a_missing_run_comes_with_its_nearest_name_and_the_newest_runs(tmp_path)
         RequestError, match=r"is not a run: it has no run\.json; runs in .*: a, b, english-german$"
     ):
         RunFolder(tmp_path).read_card()
+
+
+def test_a_model_of_transformers_is_to_be_imported_first(tmp_path):
+    (tmp_path / "a model").mkdir()
+    (tmp_path / "a model" / "config.json").write_text("{}")
+    for read in (
+        RunFolder(tmp_path / "a model").read_card,
+        lambda: saved_recipe(RunFolder(tmp_path / "a model")),
+    ):
+        with pytest.raises(RequestError) as raised:
+            read()
+        assert f"import it first: heedful import '{tmp_path}/a model' RUN" in str(raised.value)
 
 
 def test_at_most_ten_runs_are_listed(tmp_path):

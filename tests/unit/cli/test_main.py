@@ -35,6 +35,8 @@ def test_what_was_imported_is_not_searched_for_garbage_at_exit():
         (["--training.max_updates=5"], "training.max_updates=5"),
         (["--training.max_updates"], "training.max_updates=VALUE"),
         (["--num-train-epochs", "3"], "training.max_epochs=3"),
+        (["--max_epochs", "3"], "training.max_epochs=3"),
+        (["--max-minutes=3"], "training.max_minutes=3"),
     ],
 )
 def test_a_setting_as_an_option_is_shown_as_it_is_written(arguments, written):

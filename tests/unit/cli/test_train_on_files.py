@@ -134,3 +134,31 @@ def test_one_of_two_aligned_files_asks_for_the_other_and_that_works(make_run, tm
         message = str(CliRunner().invoke(app, [*command, "--data", "table.txt"]).exception)
         assert message.startswith("table.txt:1: has the columns en, de")
         assert "aligned" not in message
+
+
+TEMPLATES = sorted(name for name in shipped_recipes() if name.startswith("my-own-"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_whose_files_are_missing_says_how_to_give_others(template, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["train", template])
+    assert isinstance(refused.exception, DataError)
+    assert str(refused.exception).endswith("; to train on a file or folder of yours, add --data FILE")
+
+
+@pytest.mark.parametrize("template", sorted({*TEMPLATES} - {"my-own-text"}))
+def test_names_of_columns_without_keys_are_refused_and_the_shown_form_works(template, tmp_path, monkeypatch):
+    """Otherwise their order decides which is the text and which is the label."""
+    monkeypatch.chdir(tmp_path)
+    rows = ["a,b,c", *(f"{row}.png,{row}.5,{row}.png" for row in range(30))]
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    refused = CliRunner().invoke(app, ["train", template, "--data", "table.csv", "--column", "a"])
+    assert isinstance(refused.exception, RequestError)
+    (shown,) = re.findall(r"^--column a: expected KEY=NAME, as in (\w+)=a; ", str(refused.exception))
+    required = task_for(read_recipe(template)[0]).columns.required
+    assert shown in required
+    others = [key for key in required if key != shown]
+    options = [f"--column={shown}=a", *(f"--column={k}={f}" for k, f in zip(others, "bc", strict=False))]
+    done = CliRunner().invoke(app, ["train", template, "--data", "table.csv", *options, "--print"])
+    assert done.exit_code == 0, done.exception

@@ -111,6 +111,9 @@ def test_words_alone_are_read_by_the_option_that_the_message_names(tmp_path):
     assert [row["words"] for row, _ in opened(tmp_path, columns={"words": 0})] == [["a", "b"], ["c"]]
     with pytest.raises(DataError, match=r"got 1 field$"):
         opened(tmp_path, columns={"words": 1, "tags": 2})
+    (tmp_path / "x.conll").write_text("a NN X\n")
+    with pytest.raises(DataError, match=r"got 3 fields; if another field has the tags, .*: --column tags=N$"):
+        opened(tmp_path, columns={"words": 0, "tags": 3})
 
 
 def test_words_in_the_universal_format_separated_by_spaces(tmp_path):

@@ -91,6 +91,7 @@ def test_a_union_may_be_the_root():
 
 M = "model: {kind: transformer}\n"
 KINDS = "the kinds are gru, lstm, transformer"
+OF_TRAINING = "; the keys here are seed, updates, betas, compile, name, stop"
 KEYS = "the keys here are model, second, training, sources, tests, stack"
 WRONG = {
     "unknown key": (
@@ -150,8 +151,11 @@ WRONG = {
         M + "training: {seed: [1]}\n",
         ["r.yaml:2: training.seed: expected a whole number, got a list"],
     ),
-    "a scalar for a map": (M + "training: 3\n", ["r.yaml:2: training: expected a map, got 3"]),
-    "null for a map": (M + "training:\n", ["r.yaml:2: training: expected a map, got null"]),
+    "a scalar for a map": (
+        M + "training: 3\n",
+        [f"r.yaml:2: training: expected a map, got 3{OF_TRAINING}"],
+    ),
+    "null for a map": (M + "training:\n", [f"r.yaml:2: training: expected a map, got null{OF_TRAINING}"]),
     "yes for true": (
         M + "training: {compile: yes}\n",
         ["r.yaml:2: training.compile: expected true or false, got 'yes'"],

@@ -143,8 +143,9 @@ def test_if_no_validation_row_is_left_one_error_says_why(tmp_path, kind, monkeyp
     name = "tag" if kind == "tagging" else "label"
     message = (
         rf"^data\.valid: no rows left: the \d+ that data\.split took have {name}s that do not occur in the "
-        rf"training rows: 'x', 'y' and 1 more \(first at x[^ ]*\); add rows with these {name}s, change "
-        r"data\.split, or give validation data in data\.valid$"
+        rf"training rows: 'x', 'y' and 1 more \(first at x[^ ]*\); if the {name}s are in another column, "
+        rf"name it, else add rows with these {name}s, change data\.split, or give validation data in "
+        r"data\.valid$"
     )
     with pytest.raises(DataError, match=message):
         prepare(settings, folder, lambda line: None)
