@@ -67,7 +67,9 @@ def train(folder: Path) -> heedful.Run:
         "schedule": {"kind": "cosine", "peak": 0.002, "warmup": 50},
         "training": {"max_updates": 600, "tokens_per_update": 2048, "validate_every": 100, "processes": 1},
     }
-    return heedful.train(recipe, folder, data=planted(ROWS, 0, 1 / 3), device="cpu", progress=False)
+    return heedful.train(
+        recipe, folder, data={"train": planted(ROWS, 0, 1 / 3)}, device="cpu", progress=False
+    )
 
 
 def rows(name: str, found: heedful.Evaluation) -> tuple[list[list[str]], dict[str, dict[str, float | None]]]:
@@ -88,8 +90,12 @@ def rows(name: str, found: heedful.Evaluation) -> tuple[list[list[str]], dict[st
 def main() -> None:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, help="runs, beside that on planted words")
-    parser.add_argument("--data", type=Path, help="a file instead of the test data of the runs")
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN[=FILE]",
+        help="runs, beside that on planted words, with their test data",
+    )
     parser.add_argument("--limit", type=int, default=200, help="number of rows (200)")
     parser.add_argument("--threads", type=int, default=1, help="number of threads (1)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -101,10 +107,11 @@ def main() -> None:
         test = planted(args.limit, 1, 0.0)
         log(f"planted words: accuracy {float(run.evaluate(data=test)['accuracy']):.3f}")
         measured = {"planted words": run.faithfulness(data=test)}
-    for path in args.runs:
-        log(path.name)
+    for given in args.runs:
+        path, _, file = given.partition("=")
+        log(path)
         run = heedful.load(path, device="cpu")
-        measured[path.name] = run.faithfulness(data=args.data, limit=args.limit)
+        measured[run.folder.path.name] = run.faithfulness(data=file or None, limit=args.limit)
     for name, found in measured.items():
         cells, record[name] = rows(name, found)
         table += cells
