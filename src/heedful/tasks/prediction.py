@@ -32,6 +32,15 @@ EMPTY = "the input is empty"
 EMPTY_QUESTION = "the question is empty"
 """The note of an input whose passage is not empty."""
 
+
+def content_of(text: str) -> str:
+    """Return a text that is read whole; empty if it is white space alone, as an empty cell often is.
+
+    Running text (of language models, and texts that are scored) is read as it is.
+    """
+    return "" if text.isspace() else text
+
+
 ImageInput: TypeAlias = "str | Path | bytes | LazyImage | np.ndarray | Image"
 """An image: its path, the bytes of a file, pixels, or an image of Pillow (see `LazyImage.of`)."""
 

@@ -46,6 +46,7 @@ from heedful.tasks.inputs.texts import (
     Template,
     TemplateLimit,
     encode_columns,
+    encode_texts,
     join_notes,
     synthetic_ids,
     truncate,
@@ -277,7 +278,7 @@ class SentenceEmbedding(TextTask):
         tokenizers = dict.fromkeys(self.columns.required, tokenizer)
         for row, ids in encode_columns(tokenizers, self._positives(rows, report)):
             if reads_negatives and NEGATIVE in row.row:  # validation rows need none
-                ids[NEGATIVE] = tokenizer.encode(row.row[NEGATIVE])
+                (ids[NEGATIVE],) = encode_texts(tokenizer, [row.row[NEGATIVE]])
             yield LocatedRow(ids, row.location)
 
     def _positives(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[LocatedRow[Row]]:
@@ -386,7 +387,7 @@ class SentenceEmbedding(TextTask):
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
         text, pair = texts_in(task_input, self.columns, self.recipe.task.kind)
         tokenizer, longest, template = self.processor.text, self.recipe.model.longest, self.recipe.template
-        ids = tokenizer.encode(text)
+        (ids,) = encode_texts(tokenizer, [text])
         refuse_empty(ids)
         batch = template([truncate([ids], longest, template)])
         (other,) = embed(model, self.embedding_inputs([pair]))
