@@ -105,10 +105,13 @@ class TsvSource(Source):
             if _is_blank(record, header, read.values()):
                 continue
             if problem := self.problem(location, record, header, read):
-                yield Record(location, error=DataError(problem))
+                fields = _named_fields(record, header, numbers, n_kept=len(record))
+                yield Record(location, fields, error=DataError(problem))
                 continue
             cells = {column: record[number] for column, number in read.items()}
-            yield Record(location, _named_fields(record, header, numbers, read), cells)
+            last = max((number % len(record) for number in read.values()), default=0)
+            n_kept = max(len(header), 1 + last)
+            yield Record(location, _named_fields(record, header, numbers, n_kept), cells)
 
     def header_and_records(self, file: File) -> tuple[list[str], Iterator[tuple[Location, list[str]]]]:
         """Return the names of the fields, empty without a header, and the records after it.
@@ -247,15 +250,19 @@ def _is_blank(record: Sequence[str], header: Sequence[str], numbers: Collection[
 
 
 def _named_fields(
-    record: Sequence[str], header: Sequence[str], numbers: Mapping[str, int], read: Mapping[str, int]
+    record: Sequence[str], header: Sequence[str], numbers: Mapping[str, int], n_kept: int
 ) -> dict[str, str]:
     """Return the fields of a record by name: that of the header, or of its column, or its number.
 
-    Blank fields after those of the header are only kept if a column is read from one of them.
+    Args:
+        record: the fields.
+        header: the names of the fields; empty: there is no header.
+        numbers: the number of the field of each column.
+        n_kept: how many fields of a record below a header are kept. Blank ones after those of the header are
+            not, unless a column is read from them.
     """
     n_fields = len(record)
     if header:
-        n_kept = max(len(header), 1 + max((number % n_fields for number in read.values()), default=0))
         return dict(zip(_distinct_names(header, n_fields), record[:n_kept], strict=False))
     columns = {n % n_fields: column for column, n in numbers.items() if -n_fields <= n < n_fields}
     return {columns.get(number, str(number)): field for number, field in enumerate(record)}

@@ -193,13 +193,32 @@ def test_wrong_requests_name_the_remedy(letters, tmp_path, monkeypatch, name, co
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_a_record_without_the_field_has_an_empty_prediction(letters, tmp_path):
-    (tmp_path / "in.csv").write_text("id,x\n1,a\n2\n3,b\n")
-    done = predict(letters, tmp_path / "in.csv", "--out", tmp_path / "out.csv", status=1)
-    assert "in.csv:3: field number 1 (from 0), x, is required, got 1 field" in done.stderr
-    written = pandas.read_csv(tmp_path / "out.csv", keep_default_na=False)
-    first, second = labels(letters, "a", "b")
-    assert written.prediction.tolist() == [first, "", second]
+UNREADABLE = {
+    "too few fields": ("2", {"id": "2", "x": ""}, "field number 1 (from 0), x, is required, got 1 field"),
+    "an error of a spreadsheet": ("2,#N/A", {"id": "2", "x": "#N/A"}, "the field x is #N/A"),
+    "too many fields": ("2,a,b", {"id": "2", "x": "a", "2": "b"}, "the header names 2 fields, got 3"),
+}
+
+
+@pytest.mark.parametrize("problem", UNREADABLE)
+def test_a_record_that_cannot_be_read_keeps_its_fields_without_a_prediction(letters, tmp_path, problem):
+    line, fields, message = UNREADABLE[problem]
+    (tmp_path / "in.csv").write_text(f"id,x\n1,a\n{line}\n3,b\n")
+    for suffix in (".csv", ".tsv", ".jsonl"):
+        out = tmp_path / f"out{suffix}"
+        done = predict(letters, tmp_path / "in.csv", "--out", out, status=1)
+        assert f"in.csv:3: {message}" in done.stderr
+        if suffix == ".jsonl":
+            records = [json.loads(text) for text in out.read_text("utf-8").splitlines()]
+            assert records[1]["input"] == {name: value for name, value in fields.items() if value}
+            assert "output" not in records[1]
+            continue
+        read = pandas.read_csv(out, sep="\t" if suffix == ".tsv" else ",", keep_default_na=False, dtype=str)
+        first, second = labels(letters, "a", "b")
+        assert read.prediction.tolist() == [first, "", second]
+        assert read.id.tolist() == ["1", "2", "3"]
+        assert {name: read[name][1] for name in fields} == fields
+        assert not any(read[name][1] for name in read if name not in fields)
 
 
 def test_lines_of_text_become_a_column_with_the_name_of_the_input(letters, tmp_path):
