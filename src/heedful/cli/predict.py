@@ -211,8 +211,8 @@ Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="Write a table (.csv, .tsv or .jsonl): the fields of the inputs, the prediction and the "
-        "probability of each label; or, for segmentation, a folder of masks (PNG).",
+        help="Write a table (.csv, .tsv, .xlsx or .jsonl): the fields of the inputs, the prediction, its "
+        "probability and that of each label; or, for segmentation, a folder of masks (PNG).",
     ),
 ]
 

@@ -10,6 +10,7 @@ unsupervised). Its negatives are the other positives of the micro-batch, and the
 ``negative`` (hard negatives), if there is one.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -164,11 +165,11 @@ class SimilarityPrediction(Prediction):
     """The cosine similarity of two texts; ``text`` has four decimals, and ``score`` is unused.
 
     Args:
-        value: the cosine similarity, from -1 to 1.
+        value: the cosine similarity, from -1 to 1; NaN: both texts are empty.
         vectors: the vectors of both texts, of length 1, ``[2, d]``. Not part of JSON.
     """
 
-    value: float = 0.0
+    value: float = math.nan
     vectors: NDArray[np.float32] = field(
         default_factory=lambda: np.zeros((2, 0), dtype=np.float32), repr=False, compare=False
     )

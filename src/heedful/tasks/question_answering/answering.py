@@ -55,9 +55,9 @@ class Answer(Prediction):
     end: int | None = None
 
     @property
-    def confidence(self) -> float:
-        """The probability of the start times that of the end."""
-        return math.exp(min(self.score, 0.0))
+    def confidence(self) -> float | None:
+        """The probability of the start times that of the end; None if the input is empty."""
+        return None if self.score is None else math.exp(min(self.score, 0.0))
 
     @property
     def output(self) -> object:

@@ -379,7 +379,7 @@ class QuestionAnswering(TextTask):
         notes = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
         scores = answer_scores(predicted.texts, answers)
         correct = [best_match(is_exact, *pair) for pair in zip(predicted.texts, answers, strict=True)]
-        confidences = np.exp([prediction.score for prediction in predicted.predictions])
+        confidences = np.exp([prediction.score or 0.0 for prediction in predicted.predictions])
         scores += calibration_scores(confidences, correct, unit="questions", temperature=self.temperature)
         return scores, notes
 
