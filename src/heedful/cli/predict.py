@@ -253,7 +253,8 @@ def predict(
 ) -> None:
     """Predict with a run: print one output per input, in order.
 
-    Invalid inputs are reported and get an empty output; the exit status is then 1.
+    Inputs that cannot be read are reported and get an empty output; the exit status is then 1. So do empty
+    inputs, which are no failure: the exit status stays 0.
     """
     is_jsonl = output.is_jsonl(inputs)
     _check_formats(inputs, task, plain, out, is_jsonl=is_jsonl)

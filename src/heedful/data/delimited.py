@@ -4,9 +4,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from heedful.data.file_hints import names_hint
 from heedful.data.lines import (
@@ -50,6 +50,8 @@ class TsvSource(Source):
     separator: str = Field(default="\t", min_length=1, max_length=1)
     quotes: bool = False
 
+    _is_recognised: bool = PrivateAttr(default=False)
+
     @model_validator(mode="before")
     @classmethod
     def _as_spreadsheets_write(cls, settings: object) -> object:
@@ -78,6 +80,12 @@ class TsvSource(Source):
                 "its number"
             )
         return self
+
+    def as_recognised(self) -> Self:
+        """Return the source as one whose settings were recognised: messages do not advise to change them."""
+        source = self.model_copy()
+        source._is_recognised = True
+        return source
 
     def open(self, root: Path) -> Rows:
         """Yield the rows of files of separated fields."""
@@ -180,6 +188,8 @@ class TsvSource(Source):
 
     def _hint(self, location: Location, record: Sequence[str]) -> str:
         """Return a hint for a record that lacks a field."""
+        if self._is_recognised:
+            return ""
         # After the first line, a missing field is more likely the fault of that line.
         hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
         return hint or self._separator_hint(record) or self._quotes_hint(record)
@@ -220,7 +230,7 @@ class TsvSource(Source):
 
     def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""
-        if self.quotes or not any(field.startswith('"') for field in record):
+        if self.quotes or self._is_recognised or not any(field.startswith('"') for field in record):
             return ""
         return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
 

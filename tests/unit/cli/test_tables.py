@@ -295,6 +295,19 @@ def test_a_workbook_replaces_another_only_when_it_is_complete(tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
+@pytest.mark.parametrize("header", ["text;Betrag (€)", "text;Betrag"])
+@pytest.mark.parametrize("out", [["--out", "out.csv"], []])
+def test_a_file_in_another_encoding_has_the_command_that_converts_it(letters, tmp_path, header, out):
+    path = tmp_path / "in.csv"
+    path.write_bytes(f"{header}\r\nHallo, schöne Grüße für 5 €;5\r\n".encode("cp1252"))
+    options = [str(tmp_path / each) if "." in each else each for each in out]
+    done = CliRunner().invoke(app, ["predict", str(letters), str(path), "--column", "text", *options])
+    message = done.stderr if done.exception is None else f"{done.exception}{done.stderr}"
+    line = 1 if "€" in header else 2
+    assert re.search(rf"in.csv:{line}: byte \d+ of the line is not UTF-8; .*Windows-1252", message)
+    assert f"iconv -f WINDOWS-1252 -t UTF-8 {path} > NEW" in message
+
+
 def test_lines_of_text_become_a_column_with_the_name_of_the_input(letters, tmp_path):
     predict(letters, "-", "--out", tmp_path / "out.csv", input="a\nid,text\n")
     written = pandas.read_csv(tmp_path / "out.csv")
