@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TextIO
 
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.typing import JsonMapping, JsonObject
@@ -306,7 +306,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[str]]:
+def whole_file(path: Path) -> Iterator[TextIO]:
     """Yield a text file that replaces `path` atomically once it is complete and synced to disk.
 
     See `replacing`.

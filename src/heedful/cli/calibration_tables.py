@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from dataclasses import dataclass
 
 from heedful.tables import columns
 from heedful.typing import JsonMapping, JsonObject
@@ -10,34 +10,117 @@ from heedful.typing import JsonMapping, JsonObject
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25)
 """Shares of answers, the most probable ones, whose accuracy is shown."""
 
-GAP, WIDTH = " " * 4, 76
+WIDTH = 76
+
+TOO_HIGH, TOO_LOW, FEW = "too high", "too low", "few answers"
+
+WIDEST = 0.2
+"""Width of the interval of an accuracy from which a bin has too few answers to judge."""
 
 
-def calibration_tables(details: JsonMapping, curve: JsonMapping) -> Iterator[str]:
-    """Yield the lines of the bins of a calibration error, beside the accuracy of the most probable answers.
+def calibration_tables(error: float, details: JsonMapping, curve: JsonMapping) -> Iterator[str]:
+    """Yield the lines of the bins of a calibration error, and the accuracy of the most probable answers.
 
     Args:
+        error: the calibration error.
         details: of the score ``calibration error``.
         curve: of the score ``AURC``.
     """
     temperature = details["temperature"]
     scaled = "not calibrated" if temperature is None else f"calibrated by temperature {temperature:.3g}"
+    bins = [Bin.of(entry) for entry in details["bins"]]
+    is_chance = error <= details["perfect"]
     yield ""
     yield from textwrap.wrap(
-        f"The probabilities are {scaled}. A perfectly calibrated model has a calibration error of at most "
-        f"{details['perfect']:.4f} in 95 % of samples of this size.",
-        WIDTH,
+        f"The probabilities are {scaled}. {_verdict(bins, details['perfect'], is_chance=is_chance)}", WIDTH
     )
     yield ""
-    rows = [["probability", "answers", "mean", "accuracy"]]
-    for entry in details["bins"]:
-        cells = (f"{entry['low']:.2f}-{entry['high']:.2f}", f"{entry['count']:,}")
-        rows.append([*cells, f"{entry['confidence']:.3f}", f"{entry['accuracy']:.3f}"])
-    left = list(columns(rows, range(1, 4)))
-    right = list(columns([["most probable", "threshold", "accuracy"], *_points(curve["coverage"])], range(3)))
-    width = max(map(len, left))
-    for first, second in zip_longest(left, right, fillvalue=""):
-        yield f"{first:<{width}}{GAP}{second}"
+    rows = [["probability", "answers", "mean", "accuracy", "95 % interval", ""]]
+    for each in bins:
+        interval = f"{each.interval[0]:.3f}-{each.interval[1]:.3f}"
+        # Of many bins, some are outside of their intervals by chance.
+        judgement = each.judgement if not is_chance else FEW if each.is_small else ""
+        numbers = (f"{each.count:,}", f"{each.mean:.3f}", f"{each.accuracy:.3f}")
+        rows.append([each.name, *numbers, interval, judgement])
+    yield from columns(rows, range(1, 5))
+    yield ""
+    yield from columns([["most probable", "threshold", "accuracy"], *_points(curve["coverage"])], range(3))
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A bin of probabilities.
+
+    Args:
+        low: its lower end.
+        high: its upper end.
+        count: number of answers in it.
+        mean: of their probabilities.
+        accuracy: how many of them are right.
+    """
+
+    low: float
+    high: float
+    count: int
+    mean: float
+    accuracy: float
+
+    @classmethod
+    def of(cls, entry: JsonMapping) -> "Bin":
+        """Return an entry of ``bins`` of the score."""
+        return cls(entry["low"], entry["high"], entry["count"], entry["confidence"], entry["accuracy"])
+
+    @property
+    def name(self) -> str:
+        """Its ends."""
+        return f"{self.low:.2f}-{self.high:.2f}"
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the accuracy."""
+        from heedful.tasks.metrics.calibration import wilson_interval  # needs numpy
+
+        return wilson_interval(self.accuracy, self.count)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it has too few answers to judge: the interval is wider than `WIDEST`."""
+        low, high = self.interval
+        return high - low > WIDEST
+
+    @property
+    def judgement(self) -> str:
+        """How the mean probability compares with the interval; empty if it is inside."""
+        low, high = self.interval
+        if self.mean > high:
+            return TOO_HIGH
+        if self.mean < low:
+            return TOO_LOW
+        return FEW if self.is_small else ""
+
+
+def _verdict(bins: Sequence[Bin], limit: float, *, is_chance: bool) -> str:
+    """Return what the calibration error says about the probabilities.
+
+    Args:
+        bins: of the probabilities.
+        limit: the error that chance allows.
+        is_chance: whether the error is not greater.
+    """
+    chance = f"what chance allows ({limit:.4f} in 95 % of samples of this size)"
+    if is_chance:
+        few = ", but there are few answers" if all(each.is_small for each in bins) else ""
+        return f"The calibration error is within {chance}: they may be taken as shares of right answers{few}."
+    found = [
+        f"{judgement} in {', '.join(names)}"
+        for judgement in (TOO_HIGH, TOO_LOW)
+        if (names := [each.name for each in bins if each.judgement == judgement])
+    ]
+    where = f" They are {' and '.join(found)}." if found else ""
+    return (
+        f"The calibration error is above {chance}: they are not to be taken as shares of right "
+        f"answers.{where}"
+    )
 
 
 def _points(curve: Sequence[JsonObject]) -> list[list[str]]:
@@ -50,11 +133,19 @@ def _points(curve: Sequence[JsonObject]) -> list[list[str]]:
     ]
 
 
-def threshold_line(accuracy: float, point: JsonObject | None) -> str:
-    """Return a line about the threshold for an accuracy."""
+def threshold_lines(accuracy: float, point: JsonObject | None) -> Iterator[str]:
+    """Yield lines about the threshold for an accuracy."""
     if point is None:
-        return f"accuracy {accuracy:g}: no threshold has it on these data"
-    return (
-        f"accuracy {accuracy:g}: answers with a probability of at least {point['threshold']:.4g}, which are "
+        yield f"accuracy {accuracy:g}: no threshold has it on these data"
+        return
+    if point["coverage"] == 1:
+        yield (
+            f"accuracy {accuracy:g}: all answers together have it ({point['accuracy']:.4f}); no threshold is "
+            "needed"
+        )
+        return
+    yield (
+        f"accuracy {accuracy:g}: answers with a probability of at least {point['threshold']:.15g}, which are "
         f"{point['coverage']:.1%} (accuracy {point['accuracy']:.4f})"
     )
+    yield "(the threshold is chosen on these rows; on others, the accuracy may differ)"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import options
-from heedful.cli.calibration_tables import calibration_tables, threshold_line
+from heedful.cli.calibration_tables import calibration_tables, threshold_lines
 from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Ensemble, Json, load_runs
 from heedful.cli.output import check_not_input, json_result, log, notify, result, terminal_width
@@ -376,7 +376,9 @@ def _score_predictions(
                 log(f"heedful: {name}: {note}")
             _show(name, run.task.info.unit, evaluation.scores, show)
             if extent.accuracy is not None:
-                show(f"  {threshold_line(extent.accuracy, evaluation.threshold_for(extent.accuracy))}")
+                point = evaluation.threshold_for(extent.accuracy)
+                for line in threshold_lines(extent.accuracy, point):
+                    show(f"  {line}")
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
 
@@ -413,7 +415,7 @@ def _show(name: str, unit: str, scores: "Sequence[Score]", show: Print) -> None:
         heading = "span" if score.name.startswith("span") else "class"
         for line in class_tables(score.details, terminal_width() - 2, heading):
             show(f"  {line}".rstrip())
-    by_name = {score.name: score.details for score in scores}
-    if "calibration error" in by_name:
-        for line in calibration_tables(by_name["calibration error"], by_name["AURC"]):
+    by_name = {score.name: score for score in scores}
+    if (error := by_name.get("calibration error")) is not None:
+        for line in calibration_tables(error.value, error.details, by_name["AURC"].details):
             show(f"  {line}".rstrip())

@@ -211,8 +211,8 @@ Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="Write a table (.csv, .tsv or .jsonl): the fields of the inputs, the prediction and the "
-        "probability of each label; or, for segmentation, a folder of masks (PNG).",
+        help="Write a table (.csv, .tsv, .xlsx or .jsonl): the fields of the inputs, the prediction, its "
+        "probability and that of each label; or, for segmentation, a folder of masks (PNG).",
     ),
 ]
 
@@ -255,7 +255,8 @@ def predict(
 ) -> None:
     """Predict with a run: print one output per input, in order.
 
-    Invalid inputs are reported and get an empty output; the exit status is then 1.
+    Inputs that cannot be read are reported and get an empty output; the exit status is then 1. So do empty
+    inputs, which are no failure: the exit status stays 0.
     """
     is_jsonl = output.is_jsonl(inputs)
     _check_formats(inputs, task, plain, out, is_jsonl=is_jsonl)

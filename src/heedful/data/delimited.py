@@ -4,9 +4,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from heedful.data.file_hints import names_hint
 from heedful.data.lines import (
@@ -50,6 +50,8 @@ class TsvSource(Source):
     separator: str = Field(default="\t", min_length=1, max_length=1)
     quotes: bool = False
 
+    _is_recognised: bool = PrivateAttr(default=False)
+
     @model_validator(mode="before")
     @classmethod
     def _as_spreadsheets_write(cls, settings: object) -> object:
@@ -79,6 +81,12 @@ class TsvSource(Source):
             )
         return self
 
+    def as_recognised(self) -> Self:
+        """Return the source as one whose settings were recognised: messages do not advise to change them."""
+        source = self.model_copy()
+        source._is_recognised = True
+        return source
+
     def open(self, root: Path) -> Rows:
         """Yield the rows of files of separated fields."""
         return read_all(self.paths, root, self._rows)
@@ -105,10 +113,13 @@ class TsvSource(Source):
             if _is_blank(record, header, read.values()):
                 continue
             if problem := self.problem(location, record, header, read):
-                yield Record(location, error=DataError(problem))
+                fields = _named_fields(record, header, numbers, n_kept=len(record))
+                yield Record(location, fields, error=DataError(problem))
                 continue
             cells = {column: record[number] for column, number in read.items()}
-            yield Record(location, _named_fields(record, header, numbers, read), cells)
+            last = max((number % len(record) for number in read.values()), default=0)
+            n_kept = max(len(header), 1 + last)
+            yield Record(location, _named_fields(record, header, numbers, n_kept), cells)
 
     def header_and_records(self, file: File) -> tuple[list[str], Iterator[tuple[Location, list[str]]]]:
         """Return the names of the fields, empty without a header, and the records after it.
@@ -177,6 +188,8 @@ class TsvSource(Source):
 
     def _hint(self, location: Location, record: Sequence[str]) -> str:
         """Return a hint for a record that lacks a field."""
+        if self._is_recognised:
+            return ""
         # After the first line, a missing field is more likely the fault of that line.
         hint = self._fitting_hint(record) if location.line <= 1 + self.header else ""
         return hint or self._separator_hint(record) or self._quotes_hint(record)
@@ -217,7 +230,7 @@ class TsvSource(Source):
 
     def _quotes_hint(self, record: Sequence[str]) -> str:
         """Return a hint if a quoted field may have been split."""
-        if self.quotes or not any(field.startswith('"') for field in record):
+        if self.quotes or self._is_recognised or not any(field.startswith('"') for field in record):
             return ""
         return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
 
@@ -247,15 +260,19 @@ def _is_blank(record: Sequence[str], header: Sequence[str], numbers: Collection[
 
 
 def _named_fields(
-    record: Sequence[str], header: Sequence[str], numbers: Mapping[str, int], read: Mapping[str, int]
+    record: Sequence[str], header: Sequence[str], numbers: Mapping[str, int], n_kept: int
 ) -> dict[str, str]:
     """Return the fields of a record by name: that of the header, or of its column, or its number.
 
-    Blank fields after those of the header are only kept if a column is read from one of them.
+    Args:
+        record: the fields.
+        header: the names of the fields; empty: there is no header.
+        numbers: the number of the field of each column.
+        n_kept: how many fields of a record below a header are kept. Blank ones after those of the header are
+            not, unless a column is read from them.
     """
     n_fields = len(record)
     if header:
-        n_kept = max(len(header), 1 + max((number % n_fields for number in read.values()), default=0))
         return dict(zip(_distinct_names(header, n_fields), record[:n_kept], strict=False))
     columns = {n % n_fields: column for column, n in numbers.items() if -n_fields <= n < n_fields}
     return {columns.get(number, str(number)): field for number, field in enumerate(record)}

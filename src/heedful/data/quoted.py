@@ -4,7 +4,7 @@ import csv
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from heedful import limits
@@ -88,6 +88,40 @@ def quoted_records(located: LocatedLines, name: str, separator: str) -> Iterator
                 f"tr '\\r' '\\n' < {shlex.quote(name)} > NEW"
             )
         raise DataError(f"{of_record[0] if of_record else name}: {problem}") from None
+
+
+def quotes_fields(lines: Iterable[str], separator: str) -> bool:
+    """Whether the lines of a table are those of a CSV whose writer quotes fields where it must.
+
+    Then each record has as many fields as the first, every field with a quote is in quotes, in which it is
+    doubled, and there is such a field or one with a separator or a line end. A table of plain lines, in which
+    a quote is text, looks like this only if its texts do.
+    """
+    csv.field_size_limit(limits.LONGEST_LINE)
+    raw: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            raw.append(line)
+            yield line + "\n"
+
+    n_fields, has_evidence = 0, False
+    try:
+        for record in csv.reader(texts(), delimiter=separator, strict=True):
+            n_fields = n_fields or len(record)
+            if record and len(record) != n_fields:
+                return False
+            text = "\n".join(raw)
+            if '"' in text:
+                with_quotes = [field for field in record if '"' in field]
+                if any('"' + field.replace('"', '""') + '"' not in text for field in with_quotes):
+                    return False
+                is_torn = len(raw) > 1 or any(separator in field for field in record)
+                has_evidence |= is_torn or bool(with_quotes)
+            raw.clear()
+    except csv.Error:
+        return False
+    return has_evidence
 
 
 class _Padding:

@@ -69,7 +69,8 @@ class Filter(Config):
             that a task adds are not counted. null: no limit.
         too_long: what to do with a row that exceeds this limit or the model's maximum length: truncate it,
             drop it, or stop with an error.
-        empty: what to do with a row that has an empty column: drop it, or stop with an error.
+        empty: what to do with a row that has an empty column, or a text of white space alone: drop it, or
+            stop with an error.
         max_ratio: drop a row if its longest column is more than this many times as long as its shortest,
             before truncation.
     """

@@ -1,21 +1,23 @@
 """Tables as spreadsheet programs write them: hints in CSV files, cells with errors, and workbooks of Excel.
 
-The library (openpyxl, in the extra ``excel``) is imported when a workbook is read.
+The library (openpyxl, in the extra ``excel``) is imported when a workbook is read or written.
 """
 
 import datetime
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from heedful.data.lines import File, Location, Stream
 from heedful.data.opening import WORKBOOK
 from heedful.data.signatures import ZIP
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
+from heedful.files import json_text
 
 ERRORS = frozenset(
     ("#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NUM!", "#NULL!", "#SPILL!", "#CALC!", "#GETTING_DATA")
@@ -31,6 +33,30 @@ MOST_BYTES = 1 << 30
 _HINT = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _LARGEST_WHOLE = 2**53
+_EXACT = 10**15
+"""Excel keeps 15 digits of a number."""
+_LONGEST_CELL, _MOST_ROWS, _MOST_COLUMNS = 32_767, 1_048_576, 16_384
+"""Limits of Excel, beyond which a workbook loses texts or cannot be opened."""
+_ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)|[\0-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+"""What a workbook cannot contain as it is: characters that XML excludes, and what looks like their escape."""
+
+
+class CellText(str):
+    """The text of a cell of a workbook that is not a text.
+
+    Attributes:
+        value: the number or truth value; a workbook that is written from it has the same.
+    """
+
+    value: float | bool
+
+    @classmethod
+    def of(cls, value: float | bool) -> "CellText":
+        """Return the text of a number or truth value (`cell_text`)."""
+        text = cls(cell_text(value))
+        text.value = value
+        return text
+
 
 LocatedLines = Iterator[tuple[Location, str]]
 
@@ -114,7 +140,7 @@ def _rows(name: str, values: Any, formulas: Any) -> Iterator[tuple[Location, lis
                     f"{location}: the value of the formula {str(formula)[:50]!r} is not stored; open the "
                     "workbook in a spreadsheet program and save it"
                 )
-        texts = [*map(cell_text, row)]
+        texts = [CellText.of(cell) if isinstance(cell, int | float) else cell_text(cell) for cell in row]
         while len(texts) > n_fields and not texts[-1]:
             texts.pop()
         n_fields = n_fields or len(texts)
@@ -135,3 +161,69 @@ def cell_text(value: object) -> str:
         return value.isoformat()
     text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), str(value))
     return text.replace("\r\n", "\n")
+
+
+def check_library(path: Path) -> None:
+    """Check that workbooks can be written.
+
+    Raises:
+        RequestError: the library is missing.
+    """
+    try:
+        import openpyxl  # noqa: F401
+    except ImportError:
+        raise RequestError(
+            f"{path}: an Excel workbook requires openpyxl; run: pip install 'heedful[excel]', or write .csv"
+        ) from None
+
+
+def write_sheet(file: IO[bytes], name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a workbook with one sheet, whose cells keep their types: texts are never formulas or numbers.
+
+    Whole numbers of more digits than Excel keeps are texts, and so are lists and objects, as JSON; other
+    numbers are rounded to 16 digits. `sheet_rows` reads what was written.
+
+    Args:
+        file: where to.
+        name: of the file, for messages.
+        header: the first row.
+        rows: the others.
+
+    Raises:
+        RequestError: a text or the table is larger than Excel allows.
+    """
+    from openpyxl import Workbook
+    from openpyxl.cell import WriteOnlyCell
+
+    if len(header) > _MOST_COLUMNS:
+        raise RequestError(f"{name}: a sheet has at most {_MOST_COLUMNS:,} columns; write .csv")
+    workbook = Workbook(write_only=True)
+    sheet = workbook.create_sheet()
+    with closing(sheet):  # also if a row is refused; the library complains about open ones
+        for number, row in enumerate(chain([header], rows), 1):
+            if number > _MOST_ROWS:
+                raise RequestError(f"{name}: a sheet has at most {_MOST_ROWS:,} rows; write .csv")
+            cells: list[Any] = []
+            for value in map(_written, row):
+                if not isinstance(value, str):
+                    cells.append(value)
+                    continue
+                if len(value) > _LONGEST_CELL:
+                    raise RequestError(
+                        f"{name}: row {number} has a text of {len(value):,} characters; a cell has at most "
+                        f"{_LONGEST_CELL:,}; write .csv"
+                    )
+                cells.append(WriteOnlyCell(sheet, value))
+                cells[-1].data_type = "s"  # also of what looks like a formula or an error
+            sheet.append(cells)
+    workbook.save(file)
+
+
+def _written(value: object) -> str | float | None:
+    """Return the value of a cell for `write_sheet`; empty texts are empty cells."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _EXACT):
+        return value
+    text = value if isinstance(value, str) else json_text(value)
+    return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", text.replace("\r\n", "\n"))

@@ -1,5 +1,6 @@
 """Tables of a user: which columns are wanted, and the format in which the first line of a file has them."""
 
+import codecs
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -14,6 +15,7 @@ from heedful.data.hub import DatasetsSource
 from heedful.data.json_lines import JsonlSource
 from heedful.data.lines import File, HeaderError, Location, Source, decoded, located_lines, raw_lines
 from heedful.data.memory import MemorySource
+from heedful.data.quoted import quotes_fields
 from heedful.data.sources import BesideSource, ChainSource
 from heedful.data.spreadsheets import obeying_hint
 from heedful.data.text import TEXT
@@ -128,7 +130,22 @@ def user_tsv(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource:
     source = with_header(path, wanted, likes) or without_header(path, wanted, likes)
     if source is None:
         raise HeaderError(f"{path}:1: {_header_problem(path, wanted)}")
-    return source
+    if _is_plain(source) and not any(map(_is_plain, likes)) and _quotes_fields(path):
+        source = source.model_copy(update={"quotes": True})
+    return source.as_recognised()
+
+
+def _is_plain(source: Source) -> bool:
+    """Whether a source has fields between tabs, in which quotes are text."""
+    return isinstance(source, TsvSource) and source.separator == "\t" and not source.quotes
+
+
+def _quotes_fields(path: Path) -> bool:
+    """Whether a table with tabs quotes its fields, as Excel's "Text (tab delimited)" does."""
+    with suppress(DataError):  # reading the file raises it
+        lines, separator = obeying_hint(located_lines(File(path, str(path))), "\t")
+        return separator == "\t" and quotes_fields((line for _, line in lines), separator)
+    return False
 
 
 def with_header(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource | None:
@@ -205,7 +222,7 @@ def _formats(path: Path, likes: Sequence[Source]) -> list[TsvSource]:
     """Return the formats of a table with a header in the order in which they are tried."""
     plain = TsvSource(paths=str(path), columns={TEXT: 0}, header=True)
     quoted = [plain.model_copy(update={"separator": text, "quotes": True}) for text in SPREADSHEET_SEPARATORS]
-    formats = [plain, *quoted]
+    formats = [plain, plain.model_copy(update={"quotes": True}), *quoted]
     if (like := _format_like(path, likes)) is not None:
         formats.insert(0, like.model_copy(update={"header": True}))
     if has_suffix(path.name, ".csv", ".tsv"):
@@ -230,9 +247,10 @@ def dialect_of(path: Path, wanted: Wanted) -> Dialect:
     """
     file = File(path, str(path))
     first = next(raw_lines(file), b"")
-    line, own = decoded(first, Location(file.name)), user_tsv(path, wanted, [*single_sources(wanted.like)])
+    decoded(first, Location(file.name, 1), file)  # the message on a wrong encoding
+    own = user_tsv(path, wanted, [*single_sources(wanted.like)])
     lines, separator = obeying_hint(located_lines(file), own.separator)
-    mark = "\ufeff" if line.startswith("\ufeff") else ""
+    mark = "\ufeff" if first.startswith(codecs.BOM_UTF8) else ""
     hint = "" if next(lines, (Location(""),))[0].line == 1 else f"sep={separator}\n"
     return Dialect(beginning=mark) if separator == "\t" else Dialect(separator, mark + hint)
 
@@ -245,7 +263,7 @@ def _first_record(path: Path, table_format: TsvSource) -> Sequence[str]:
 def _first_records(path: Path, table_format: TsvSource, n: int = N_RECORDS) -> Sequence[Sequence[str]]:
     """Return the fields of the first lines that are not blank; none if a quote may be text in this file."""
     try:
-        records = table_format.field_lists(File(path, path.name))
+        records = table_format.field_lists(File(path, str(path)))
         return [record for _, record in islice(records, n) if any(map(str.strip, record)) or n == 1]
     except DataError:
         if not table_format.quotes:

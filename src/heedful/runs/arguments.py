@@ -117,6 +117,9 @@ def _check(task_input: object, names: Sequence[str], label: str, *, words: bool)
 
 
 def _check_text(text: object, label: str, expected: str) -> None:
+    if _is_missing(text):
+        remedy = 'replace missing values by empty texts, which have no answer: table["text"].fillna("")'
+        raise RequestError(f"{label}: expected {expected}, got {text}, a missing value; {remedy}")
     if not isinstance(text, str):
         remedy = (
             "; pass its values, such as [row['text'] for row in rows]" if isinstance(text, Mapping) else ""
@@ -124,6 +127,11 @@ def _check_text(text: object, label: str, expected: str) -> None:
         raise RequestError(f"{label}: expected {expected}, got {type_name(text)}{remedy}")
     if not is_unicode(text):
         raise RequestError(f"{label}: not valid Unicode (half of a surrogate pair)")
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a value stands for a missing one in a table of pandas."""
+    return (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
 
 
 _OTHER_LIBRARIES = {

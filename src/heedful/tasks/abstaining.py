@@ -12,7 +12,7 @@ above a threshold are (`heedful.tasks.metrics.calibration`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from heedful.errors import RequestError
@@ -66,7 +66,5 @@ class Abstaining:
         if answer.error is not None:
             return answer
         if answer.is_empty:
-            return replace(
-                answer, text=self.otherwise or "", answered=False, alternatives=[], distribution=None
-            )
+            return answer.without_answer(self.otherwise)
         return answer if self.threshold is None else answer.above(self.threshold, self.otherwise)

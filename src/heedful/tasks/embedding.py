@@ -35,7 +35,14 @@ from heedful.nn.patches import Images
 from heedful.nn.pooling import FirstPooling, LastPooling, MaxPooling, MeanPooling
 from heedful.nn.taps import capture
 from heedful.tasks.inputs.images import ImageReader
-from heedful.tasks.inputs.texts import SourceTemplate, Template, group_by_length, input_note, truncate
+from heedful.tasks.inputs.texts import (
+    SourceTemplate,
+    Template,
+    encode_texts,
+    group_by_length,
+    input_note,
+    truncate,
+)
 from heedful.tasks.prediction import BATCH_TOKENS, Progress, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -104,7 +111,7 @@ class EmbeddingInputs:
             keep: which tokens of a long text are read.
         """
         texts = [as_texts(task_input) for task_input in inputs]
-        ids = [tokenizer.encode_batch(list(parts)) for parts in texts]
+        ids = [encode_texts(tokenizer, parts) for parts in texts]
         n_tokens, notes, cut = {}, {}, {}
         for i, parts in enumerate(ids):
             n_specials = template.n_specials(len(parts))

@@ -16,7 +16,6 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tables import html_table
-from heedful.tasks.metrics.calibration import threshold_for
 from heedful.tasks.metrics.pictures import pictures
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import VERSION, Prediction, PredictionT, TaskInput
@@ -89,16 +88,17 @@ class Evaluation:
 
         Returns:
             ``threshold``, and the ``coverage`` (share) and ``accuracy`` of the answers that are not
-            less probable; None if no threshold has this accuracy.
+            less probable, as many as possible; None if no threshold has this accuracy.
 
         Raises:
             RequestError: the answers have no probabilities.
         """
-        if "AURC" not in self:
+        threshold_for = next((score.threshold_for for score in self.scores if score.threshold_for), None)
+        if threshold_for is None:
             raise RequestError(
                 "accuracy: the answers of this task have no probability to compare with a threshold"
             )
-        return threshold_for(self["AURC"].details["coverage"], accuracy)
+        return threshold_for(accuracy)
 
     def to_dict(self) -> JsonObject:
         """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""

@@ -32,6 +32,15 @@ EMPTY = "the input is empty"
 EMPTY_QUESTION = "the question is empty"
 """The note of an input whose passage is not empty."""
 
+
+def content_of(text: str) -> str:
+    """Return a text that is read whole; empty if it is white space alone, as an empty cell often is.
+
+    Running text (of language models, and texts that are scored) is read as it is.
+    """
+    return "" if text.isspace() else text
+
+
 ImageInput: TypeAlias = "str | Path | bytes | LazyImage | np.ndarray | Image"
 """An image: its path, the bytes of a file, pixels, or an image of Pillow (see `LazyImage.of`)."""
 
@@ -85,7 +94,7 @@ class Prediction:
         text: the answer.
         score: what hypotheses were ranked by: the sum of ``log_probs`` after length and coverage
             penalties (see `heedful.decoding.scoring`); of minimum Bayes risk decoding, the expected utility,
-            0 to 100.
+            0 to 100. None: the input is empty, so there is no answer.
         tokens: the pieces that were generated, the end token not among them.
         log_probs: natural log-probabilities, one for each generated token; one more than ``tokens``
             when the model ended by itself, for the end token.
@@ -110,7 +119,7 @@ class Prediction:
     """
 
     text: str
-    score: float = 0.0
+    score: float | None = 0.0
     tokens: list[str] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     alternatives: list["Prediction"] = field(default_factory=list)
@@ -143,13 +152,13 @@ class Prediction:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def label_probabilities(self) -> dict[str, float]:
-        """Return the probability of every label; nothing if there is no answer (``error``).
+        """Return the probability of every label; nothing if there is no answer.
 
         Raises:
             RequestError: the task predicts no labels.
         """
         if self.distribution is None:
-            if self.error is not None:
+            if self.error is not None or self.score is None:
                 return {}
             raise RequestError(
                 "label_probabilities: the task predicts no labels; of a generated text, log_probs has the "
@@ -170,7 +179,13 @@ class Prediction:
     @property
     def confidence(self) -> float | None:
         """The probability of the answer; None if it has none that could be compared with a threshold."""
-        return None if self.distribution is None else math.exp(min(self.score, 0.0))
+        if self.distribution is None or self.score is None:
+            return None
+        return math.exp(min(self.score, 0.0))
+
+    def without_answer(self, otherwise: str | None) -> Self:
+        """Return the prediction of an empty input: its notes, and a text in place of the answer, if any."""
+        return type(self)(otherwise or "", score=None, notes=self.notes, answered=False)
 
     def above(self, threshold: float, otherwise: str | None) -> Self:
         """Return the answer if its probability is not less than a threshold.
@@ -298,7 +313,7 @@ class TaskPredictor:
         for prediction in predictions:
             probabilities = getattr(prediction, "probabilities", {})
             value = getattr(prediction, "value", 0.0)
-            numbers = (prediction.score, prediction.follows or 0.0, value, *probabilities.values())
+            numbers = (prediction.score or 0.0, prediction.follows or 0.0, value, *probabilities.values())
             if any(math.isnan(number) or number == math.inf for number in numbers):
                 raise invalid_outputs()
         return predictions

@@ -106,11 +106,11 @@ class NumberPrediction(Prediction):
     """A predicted number; ``text`` has six significant digits, and ``score`` is unused.
 
     Args:
-        value: the number, in the unit of the training targets.
+        value: the number, in the unit of the training targets; NaN: the input is empty.
         interval: its lower and upper end; None: unknown.
     """
 
-    value: float = 0.0
+    value: float = math.nan
     interval: tuple[float, float] | None = None
     has_score: ClassVar[bool] = False
 

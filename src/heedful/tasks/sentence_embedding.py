@@ -10,6 +10,7 @@ unsupervised). Its negatives are the other positives of the micro-batch, and the
 ``negative`` (hard negatives), if there is one.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ from heedful.tasks.inputs.texts import (
     Template,
     TemplateLimit,
     encode_columns,
+    encode_texts,
     join_notes,
     synthetic_ids,
     truncate,
@@ -163,11 +165,11 @@ class SimilarityPrediction(Prediction):
     """The cosine similarity of two texts; ``text`` has four decimals, and ``score`` is unused.
 
     Args:
-        value: the cosine similarity, from -1 to 1.
+        value: the cosine similarity, from -1 to 1; NaN: both texts are empty.
         vectors: the vectors of both texts, of length 1, ``[2, d]``. Not part of JSON.
     """
 
-    value: float = 0.0
+    value: float = math.nan
     vectors: NDArray[np.float32] = field(
         default_factory=lambda: np.zeros((2, 0), dtype=np.float32), repr=False, compare=False
     )
@@ -277,7 +279,7 @@ class SentenceEmbedding(TextTask):
         tokenizers = dict.fromkeys(self.columns.required, tokenizer)
         for row, ids in encode_columns(tokenizers, self._positives(rows, report)):
             if reads_negatives and NEGATIVE in row.row:  # validation rows need none
-                ids[NEGATIVE] = tokenizer.encode(row.row[NEGATIVE])
+                (ids[NEGATIVE],) = encode_texts(tokenizer, [row.row[NEGATIVE]])
             yield LocatedRow(ids, row.location)
 
     def _positives(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[LocatedRow[Row]]:
@@ -386,7 +388,7 @@ class SentenceEmbedding(TextTask):
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
         text, pair = texts_in(task_input, self.columns, self.recipe.task.kind)
         tokenizer, longest, template = self.processor.text, self.recipe.model.longest, self.recipe.template
-        ids = tokenizer.encode(text)
+        (ids,) = encode_texts(tokenizer, [text])
         refuse_empty(ids)
         batch = template([truncate([ids], longest, template)])
         (other,) = embed(model, self.embedding_inputs([pair]))

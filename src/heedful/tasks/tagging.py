@@ -68,6 +68,7 @@ from heedful.tasks.inputs.words import (
     split,
     split_text,
     stretches,
+    with_content,
     words_and_tags,
 )
 from heedful.tasks.metrics.calibration import calibration_scores
@@ -723,5 +724,5 @@ def _may_be_comment(row: LocatedRow[Row], word: str) -> bool:
 
 
 def _words_in(task_input: TaskInput, split_line: Callable[[str], list[str]] = split) -> list[str]:
-    """Return the words of an input: a line, which is split, or a list."""
-    return split_line(task_input) if isinstance(task_input, str) else list(as_texts(task_input))
+    """Return the words of an input: a line, which is split, or a list; none if all are white space."""
+    return with_content(split_line(task_input) if isinstance(task_input, str) else as_texts(task_input))

@@ -41,12 +41,13 @@ from heedful.tasks.inputs.texts import (
     TemplateLimit,
     TextOutput,
     encode_columns,
+    encode_texts,
     run_on_texts,
     text_columns,
     truncate,
 )
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis, texts_in
-from heedful.tasks.prediction import Progress, TaskInput, as_texts
+from heedful.tasks.prediction import Progress, TaskInput, as_texts, content_of
 from heedful.tasks.pretrained import WarmStart, load_or_train_tokenizer
 from heedful.tasks.task_info import Columns
 from heedful.text.specials import SPECIALS
@@ -272,10 +273,10 @@ class TextTask(Task):
         """Encode a text or pair as in training, for `model_input`; return the batch and its axis by name."""
         tokenizer, texts, template = (
             self.processor.text,
-            texts_in(task_input, self.columns, self.recipe.task.kind),
+            [*map(content_of, texts_in(task_input, self.columns, self.recipe.task.kind))],
             self.recipe.template,
         )
-        ids = tokenizer.encode_batch(texts)
+        ids = encode_texts(tokenizer, texts)
         refuse_empty(*ids)
         batch = template([truncate(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}

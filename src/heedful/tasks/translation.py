@@ -40,7 +40,7 @@ from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, Encode
 from heedful.tasks.generation.target_scores import score_translations
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_notes
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
-from heedful.tasks.inputs.texts import join_notes, synthetic_ids, unknown_notes
+from heedful.tasks.inputs.texts import encode_texts, join_notes, synthetic_ids, unknown_notes
 from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
@@ -397,7 +397,7 @@ class Translation(Seq2SeqTask):
     ) -> ModelInput:
         """Prepare a source text and its target, as two axes or as one text."""
         recipe, tokenizers, text = self.recipe, self.processor, text_in(task_input, self.recipe.task.kind)
-        source_ids = tokenizers.source.encode(text)
+        (source_ids,) = encode_texts(tokenizers.source, [text])
         source = source_ids[: recipe.max_source]
         refuse_empty(source)
         answer, target = self.answer_and_ids(tokenizers.target, len(source), options, answer)

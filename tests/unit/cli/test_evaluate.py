@@ -6,6 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
+from heedful.cli.calibration_tables import calibration_tables, threshold_lines
 from heedful.cli.evaluate import AlignmentOptions, Sources
 from heedful.cli.main import app
 from heedful.errors import RequestError
@@ -76,9 +77,61 @@ def test_tables_of_probabilities_have_the_numbers_of_json(evaluate):
     }
     assert "The probabilities are not calibrated" in text
     for entry in scores["calibration error"]["bins"]:
-        assert f"{entry['confidence']:.3f}     {entry['accuracy']:.3f}" in text
+        numbers = f"{entry['count']} {entry['confidence']:.3f} {entry['accuracy']:.3f}"
+        assert numbers in " ".join(text.split())
     whole = scores["AURC"]["coverage"][-1]
     assert f"100.0%      {whole['threshold']:.3f}     {whole['accuracy']:.3f}" in text
-    assert ("accuracy 0.5: answers with a probability of at least" in text) == any(
-        point["accuracy"] >= 0.5 for point in scores["AURC"]["coverage"]
-    )
+    reached = [point["coverage"] for point in scores["AURC"]["coverage"] if point["accuracy"] >= 0.5]
+    assert ("accuracy 0.5: all answers together have it" in text) == (1 in reached)
+    assert ("accuracy 0.5: answers with a probability of at least" in text) == bool({*reached} - {1})
+
+
+ERROR_BINS = {
+    "within": (0.02, "is within what chance allows (0.0300 in 95 % of samples of this size): they may be"),
+    "above": (0.04, "is above what chance allows (0.0300 in 95 % of samples of this size): they are not to"),
+}
+
+
+@pytest.mark.parametrize("case", ERROR_BINS)
+def test_the_verdict_on_probabilities_is_in_words(case):
+    error, sentence = ERROR_BINS[case]
+    bins = [
+        {"low": 0.2, "high": 0.4, "count": 5, "confidence": 0.3, "accuracy": 0.2},
+        {"low": 0.4, "high": 0.6, "count": 900, "confidence": 0.5, "accuracy": 0.6},
+        {"low": 0.6, "high": 0.8, "count": 900, "confidence": 0.7, "accuracy": 0.71},
+        {"low": 0.8, "high": 1.0, "count": 900, "confidence": 0.9, "accuracy": 0.8},
+    ]
+    details = {"temperature": None, "perfect": 0.03, "bins": bins}
+    curve = {"coverage": [{"threshold": 0.2, "coverage": 1.0, "accuracy": 0.7}]}
+    lines = [*calibration_tables(error, details, curve)]
+    assert max(map(len, lines)) <= 78
+    text = " ".join(" ".join(lines).split())
+    assert sentence in text
+    where = "They are too high in 0.80-1.00 and too low in 0.40-0.60."
+    assert (where in text) == (case == "above")
+    rows = {line.split()[0]: line.split()[-1] for line in lines if line}
+    ends = [rows[name] for name in ("0.20-0.40", "0.40-0.60", "0.60-0.80", "0.80-1.00")]
+    assert ends[0] == "answers"  # few
+    assert [end in ("low", "high") for end in ends] == [False, case == "above", False, case == "above"]
+
+
+@pytest.mark.parametrize(
+    ("point", "lines"),
+    [
+        (None, ["accuracy 0.9: no threshold has it on these data"]),
+        (
+            {"threshold": 0.2, "coverage": 1.0, "accuracy": 0.93},
+            ["accuracy 0.9: all answers together have it (0.9300); no threshold is needed"],
+        ),
+        (
+            {"threshold": 0.75, "coverage": 0.5, "accuracy": 1.0},
+            [
+                "accuracy 0.9: answers with a probability of at least 0.75, which are 50.0% "
+                "(accuracy 1.0000)",
+                "(the threshold is chosen on these rows; on others, the accuracy may differ)",
+            ],
+        ),
+    ],
+)
+def test_what_a_wanted_accuracy_prints(point, lines):
+    assert [*threshold_lines(0.9, point)] == lines

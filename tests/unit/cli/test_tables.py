@@ -6,12 +6,14 @@ import gzip
 import json
 import math
 import re
+import sys
 import weakref
 
 import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openpyxl import load_workbook
 from typer.testing import CliRunner
 
 import heedful
@@ -24,6 +26,7 @@ from heedful.data.user_files import user_table
 from heedful.errors import DataError, RequestError
 from heedful.tasks.inputs.words import as_line, words_and_tags
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.regression import NumberPrediction
 from heedful.tasks.tagging import Tagged
 from heedful.tasks.task_info import Columns
 
@@ -179,7 +182,7 @@ def test_the_user_names_a_column(letters, tmp_path):
             ["--out", "o.csv", "--column", "x"],
             "a field 'prediction', .* rename it",
         ),
-        ("in.txt", "a\n", ["--out", "o.xlsx"], "o.xlsx: file name must end in .csv, .tsv or .jsonl"),
+        ("in.txt", "a\n", ["--out", "o.xls"], "o.xls: file name must end in .csv, .tsv, .xlsx or .jsonl"),
         ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --attention require --jsonl"),
         ("in.txt", "a\n", ["--out", "o.csv", "--stream"], "--stream is not supported with --out"),
         ("in.csv", "x\na\n", ["--out", "./in.csv"], "in.csv: is an input, which it would replace"),
@@ -193,19 +196,123 @@ def test_wrong_requests_name_the_remedy(letters, tmp_path, monkeypatch, name, co
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_a_record_without_the_field_has_an_empty_prediction(letters, tmp_path):
-    (tmp_path / "in.csv").write_text("id,x\n1,a\n2\n3,b\n")
-    done = predict(letters, tmp_path / "in.csv", "--out", tmp_path / "out.csv", status=1)
-    assert "in.csv:3: field number 1 (from 0), x, is required, got 1 field" in done.stderr
-    written = pandas.read_csv(tmp_path / "out.csv", keep_default_na=False)
-    first, second = labels(letters, "a", "b")
-    assert written.prediction.tolist() == [first, "", second]
+UNREADABLE = {
+    "too few fields": ("2", {"id": "2", "x": ""}, "field number 1 (from 0), x, is required, got 1 field"),
+    "an error of a spreadsheet": ("2,#N/A", {"id": "2", "x": "#N/A"}, "the field x is #N/A"),
+    "too many fields": ("2,a,b", {"id": "2", "x": "a", "2": "b"}, "the header names 2 fields, got 3"),
+}
+
+
+@pytest.mark.parametrize("problem", UNREADABLE)
+def test_a_record_that_cannot_be_read_keeps_its_fields_without_a_prediction(letters, tmp_path, problem):
+    line, fields, message = UNREADABLE[problem]
+    (tmp_path / "in.csv").write_text(f"id,x\n1,a\n{line}\n3,b\n")
+    for suffix in (".csv", ".tsv", ".jsonl"):
+        out = tmp_path / f"out{suffix}"
+        done = predict(letters, tmp_path / "in.csv", "--out", out, status=1)
+        assert f"in.csv:3: {message}" in done.stderr
+        if suffix == ".jsonl":
+            records = [json.loads(text) for text in out.read_text("utf-8").splitlines()]
+            assert records[1]["input"] == {name: value for name, value in fields.items() if value}
+            assert "output" not in records[1]
+            continue
+        read = pandas.read_csv(out, sep="\t" if suffix == ".tsv" else ",", keep_default_na=False, dtype=str)
+        first, second = labels(letters, "a", "b")
+        assert read.prediction.tolist() == [first, "", second]
+        assert read.id.tolist() == ["1", "2", "3"]
+        assert {name: read[name][1] for name in fields} == fields
+        assert not any(read[name][1] for name in read if name not in fields)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".xlsx", ".jsonl"])
+def test_numbers_in_tables_are_rounded_and_those_in_json_are_not(letters, tmp_path, suffix):
+    out, (expected, _) = tmp_path / f"out{suffix}", heedful.load(letters, device="cpu").predict(["a", "b a"])
+    predict(letters, "-", "--out", out, input="a\nb a\n \n")
+    exact = expected.label_probabilities()
+    if suffix == ".jsonl":
+        records = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+        assert records[0]["probabilities"] == exact
+        assert records[2].keys() == {"version", "input", "output", "notes"}
+        return
+    options = {"dtype": str, "keep_default_na": False}
+    if suffix == ".xlsx":
+        read = pandas.read_excel(out, **options)
+    else:
+        read = pandas.read_csv(out, sep="\t" if suffix == ".tsv" else ",", **options)
+    numbers = read.iloc[0, 2:].astype(float).to_dict()
+    assert numbers == {
+        "confidence": round(expected.confidence, 6),
+        **{f"p({label})": round(p, 6) for label, p in exact.items()},
+    }
+    assert all(re.fullmatch(r"[01](\.\d{1,6})?", text) for row in (0, 1) for text in read.iloc[row, 2:])
+    assert read.iloc[2, 1:].tolist() == [""] * 4  # of an empty input
+
+
+def test_small_probabilities_have_no_exponent(tmp_path):
+    with TableWriter(tmp_path / "out.csv") as writer:
+        for interval in ((1e-9, 1234567.891), (2e-6, 0.1234567)):
+            writer.add({}, NumberPrediction("5", value=5.0, interval=interval))
+        writer.write()
+    assert (tmp_path / "out.csv").read_text() == "prediction,low,high\n5,1e-09,1234570\n5,0.000002,0.123457\n"
+
+
+def test_a_workbook_has_the_columns_of_the_other_tables(letters, tmp_path):
+    own = pandas.DataFrame({"id": [7, 8], "x": ["=a", "#N/A b"], "code": ["007", "1e5"], "n": [0.5, 2]})
+    own.to_excel(tmp_path / "in.xlsx", index=False)
+    book = load_workbook(tmp_path / "in.xlsx")
+    book.active["B2"].data_type = "s"
+    book.save(tmp_path / "in.xlsx")
+    out = tmp_path / "out.xlsx"
+    predict(letters, tmp_path / "in.xlsx", "--column", "x", "--out", out)
+    (sheet,) = load_workbook(out).worksheets
+    header, *rows = sheet.iter_rows()
+    names = [cell.value for cell in header]
+    assert names == ["id", "x", "code", "n", "prediction", "confidence", "p(a)", "p(b)"]
+    assert [[cell.value for cell in row[:4]] for row in rows] == own.to_numpy().tolist()
+    assert [[cell.data_type for cell in row] for row in rows] == [list("nssnsnnn")] * 2
+    predict(letters, tmp_path / "in.xlsx", "--column", "x", "--out", tmp_path / "out.csv")
+    table = user_table(out, ("prediction",), None, {}).records(tmp_path, ("prediction",))
+    (_, *lines) = csv.reader((tmp_path / "out.csv").read_text("utf-8").splitlines())
+    assert [[*record.fields.values()] for record in table] == lines
+
+
+def test_a_workbook_needs_the_library_and_says_so_before_predicting(letters, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    done = predict(letters, "-", "--out", tmp_path / "out.xlsx", input="a\n", status=1)
+    assert isinstance(done.exception, RequestError)
+    assert str(done.exception).endswith("run: pip install 'heedful[excel]', or write .csv")
+    assert not [*tmp_path.glob("*.xlsx")]
+
+
+def test_a_workbook_replaces_another_only_when_it_is_complete(tmp_path):
+    path = tmp_path / "out.xlsx"
+    path.write_bytes(b"before")
+    with TableWriter(path) as writer:
+        writer.add({"x": "a" * 40_000}, Prediction("p"))
+        with pytest.raises(RequestError, match=r"out.xlsx: row 2 has a text of 40,000 characters"):
+            writer.write()
+    assert path.read_bytes() == b"before"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("header", ["text;Betrag (€)", "text;Betrag"])
+@pytest.mark.parametrize("out", [["--out", "out.csv"], []])
+def test_a_file_in_another_encoding_has_the_command_that_converts_it(letters, tmp_path, header, out):
+    path = tmp_path / "in.csv"
+    path.write_bytes(f"{header}\r\nHallo, schöne Grüße für 5 €;5\r\n".encode("cp1252"))
+    options = [str(tmp_path / each) if "." in each else each for each in out]
+    done = CliRunner().invoke(app, ["predict", str(letters), str(path), "--column", "text", *options])
+    message = done.stderr if done.exception is None else f"{done.exception}{done.stderr}"
+    line = 1 if "€" in header else 2
+    assert re.search(rf"in.csv:{line}: byte \d+ of the line is not UTF-8; .*Windows-1252", message)
+    assert f"iconv -f WINDOWS-1252 -t UTF-8 {path} > NEW" in message
 
 
 def test_lines_of_text_become_a_column_with_the_name_of_the_input(letters, tmp_path):
     predict(letters, "-", "--out", tmp_path / "out.csv", input="a\nid,text\n")
     written = pandas.read_csv(tmp_path / "out.csv")
-    assert list(written) == ["text", "prediction", "p(a)", "p(b)"]
+    assert list(written) == ["text", "prediction", "confidence", "p(a)", "p(b)"]
+    assert written.confidence.tolist() == written[["p(a)", "p(b)"]].max(axis=1).tolist()
     assert written.text.tolist() == ["a", "id,text"]
     assert (written["p(a)"] + written["p(b)"]).tolist() == pytest.approx([1, 1], abs=1e-6)
     certain = written[["p(a)", "p(b)"]].idxmax(axis=1).str[2]
@@ -339,9 +446,10 @@ def test_words_and_their_tags_are_written_as_training_reads_them(tmp_path_factor
         names = {"words": "tokens", "tags": "prediction"}
     source = user_table(path, ("words", "tags"), None, names)
     read = [words_and_tags(row) for row in source.open(path.parent)]
-    assert [each for _, each in read] == tags
     expected = [[word if suffix == ".jsonl" else as_line([word]) for word in words] for words in sentences]
-    assert [words for words, _ in read] == expected
+    # A row of white space alone is empty.
+    pairs = zip(expected, tags, strict=True)
+    assert read == [(words, each) if any(map(str.strip, words)) else ([], []) for words, each in pairs]
 
 
 # Keys of --column ------------------------------------------------------------------------------------------

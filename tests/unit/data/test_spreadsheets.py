@@ -3,22 +3,24 @@
 import datetime
 import io
 import random
+import re
 import sys
 import unicodedata
 import zipfile
 from contextlib import suppress
 
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openpyxl import Workbook
+from openpyxl import Workbook, load_workbook
 
 from heedful.data import spreadsheets
 from heedful.data.delimited import TsvSource
 from heedful.data.lines import File
-from heedful.data.spreadsheets import cell_text, is_workbook
+from heedful.data.spreadsheets import cell_text, is_workbook, sheet_rows, write_sheet
 from heedful.data.user_files import user_table
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 
 ROWS = [["text", "label"], ["Grüße, Welt", "a"], ['two "words"; more', "b"]]
 READ = [{"text": "Grüße, Welt", "label": "a"}, {"text": 'two "words"; more', "label": "b"}]
@@ -247,3 +249,87 @@ def test_rows_of_separators_are_empty_texts_but_at_the_end(tmp_path, separator):
     assert [row["text"] for row, _ in source.open(tmp_path)] == ["a", "", " ", "b"]
     found = [(record.fields, record.location.line) for record in source.records(tmp_path, ["text"])]
     assert found == [({"text": x, "id": y}, line) for line, (x, y) in enumerate(rows[1:5], 2)]
+
+
+# Workbooks that are written -------------------------------------------------------------------------------
+
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_characters="\r"), max_size=8),
+    st.sampled_from(
+        ["=1+1", "007", "1e5", "#N/A", "TRUE", "_x0041_", "_x005F_", "+49", "@a", "-", "'a", " "]
+    ),
+)
+VALUES = st.one_of(
+    TEXTS,
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**15) + 1, 10**15 - 1),
+    st.floats(-1e8, 1e8).map(lambda x: round(x, 6)),
+)
+
+
+def sheet(path, header, rows):
+    with path.open("wb") as file:
+        write_sheet(file, path.name, header, rows)
+    return path
+
+
+def library_escape(text):
+    """Return how the library reads a text whose characters XML excludes: it does not undo the escape."""
+    return re.sub(
+        "_(?=x[0-9A-Fa-f]{4}_)|[\0-\x08\x0b-\x1f\ufffe\uffff]", lambda m: f"_x{ord(m[0]):04X}_", text
+    )
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.tuples(VALUES, VALUES, TEXTS), min_size=1, max_size=4))
+def test_what_is_written_is_read_back(tmp_path_factory, rows):
+    """By heedful as text, by the library and pandas with its types; texts are never formulas or numbers."""
+    path = sheet(tmp_path_factory.mktemp("written") / "a.xlsx", ["x", "y", "z"], rows)
+    assert is_workbook(File(path, path.name))
+    _, *read = (texts for _, texts in sheet_rows(File(path, path.name)))
+    expected = [[cell_text(value) if not isinstance(value, str) else value for value in row] for row in rows]
+    while expected and not any(expected[-1]):
+        expected.pop()
+    assert [*read][: len(expected)] == expected
+    assert not any(any(row) for row in read[len(expected) :])
+    (worksheet,) = load_workbook(path).worksheets
+    for row, cells in zip(rows, worksheet.iter_rows(min_row=2), strict=False):
+        for value, cell in zip(row, cells, strict=False):
+            assert cell.data_type != "f"
+            own = library_escape(value) or None if isinstance(value, str) else value
+            assert cell.value == own
+            assert type(cell.value) is type(own) or own == cell.value != str(own)
+    frame = pandas.read_excel(path, dtype=object, keep_default_na=False)
+    assert list(frame) == ["x", "y", "z"]
+
+
+def test_numbers_of_a_workbook_stay_numbers(tmp_path):
+    own = Workbook()
+    for row in (["id", "n", "b"], ["007", 7, True], ["8", 2.5, False]):
+        own.active.append(row)
+    own.save(tmp_path / "a.xlsx")
+    _, *rows = (texts for _, texts in sheet_rows(File(tmp_path / "a.xlsx", "a.xlsx")))
+    assert rows == [["007", "7", "TRUE"], ["8", "2.5", "FALSE"]]
+    assert [[getattr(text, "value", text) for text in row] for row in rows] == [
+        ["007", 7, True],
+        ["8", 2.5, False],
+    ]
+
+
+def test_a_number_of_more_digits_than_excel_keeps_is_a_text(tmp_path):
+    path = sheet(tmp_path / "a.xlsx", ["x"], [[10**15], [10**15 - 1], [[1, "a"]]])
+    values = [cell.value for (cell,) in load_workbook(path).worksheets[0].iter_rows(min_row=2)]
+    assert values == [str(10**15), 10**15 - 1, '[1, "a"]']
+
+
+def test_what_excel_cannot_hold_is_refused_and_never_cut(tmp_path, monkeypatch):
+    sheet(tmp_path / "a.xlsx", ["x"], [["a" * 32_767]])
+    with pytest.raises(RequestError, match=r"row 3 has a text of 32,768 characters; .* write .csv"):
+        sheet(tmp_path / "a.xlsx", ["x"], [["a"], ["a" * 32_768]])
+    with pytest.raises(RequestError, match="at most 16,384 columns"):
+        sheet(tmp_path / "a.xlsx", ["x"] * 16_385, [])
+    monkeypatch.setattr(spreadsheets, "_MOST_ROWS", 3)
+    sheet(tmp_path / "a.xlsx", ["x"], [["a"], ["b"]])
+    with pytest.raises(RequestError, match="at most 3 rows"):
+        sheet(tmp_path / "a.xlsx", ["x"], [["a"], ["b"], ["c"]])

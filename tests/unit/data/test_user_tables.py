@@ -1,10 +1,13 @@
 """Tables of a user: names of columns, numbers in place of names, and the remedy if there are others."""
 
+import csv
 import json
 import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heedful.data.delimited import TsvSource
 from heedful.data.lines import File
@@ -131,3 +134,66 @@ def test_the_remedy_for_other_names_is_that_of_every_verb_and_works(tmp_path, li
         named = Wanted(columns, like=LIKES[like], names=names)
         rows = [record.row for record in input_records(file, named, form_of(file, named))]
         assert [{"text": row["text"].strip('"')} for row in rows] == expected
+
+
+# Tables with tabs: quoted as CSV is, or not ----------------------------------------------------------------
+
+FIELDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=6)
+
+
+def rows_of_table(path, like=None):
+    wanted = ("text", "label")
+    recognised = user_table(path, wanted, like)
+    records = input_records(File(path, path.name), Wanted(wanted, like=like), "table")
+    rows = [row.row for row in open_source(recognised, path.parent)]
+    assert [record.row for record in records] == rows
+    return rows
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+@given(rows=st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=5), spread=st.booleans())
+def test_a_table_with_tabs_that_quotes_fields_is_read_as_csv(tmp_path_factory, name, rows, spread):
+    """As Excel writes "Text (tab delimited)": a field with a quote, a tab or a line end is in quotes."""
+    path = tmp_path_factory.mktemp("quoted") / name
+    # One field that only quotes can hold; without any, nothing is quoted.
+    written = [("text", "label"), *rows, ("a\nb" if spread else 'a "b"', "x")]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\r\n").writerows(written)
+    expected = [{"text": text, "label": label} for text, label in written[1:]]
+    assert rows_of_table(path) == expected
+
+
+STRAY = st.text(st.sampled_from('ab" ,;'), max_size=6)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+@given(rows=st.lists(st.tuples(STRAY, STRAY), min_size=1, max_size=5))
+def test_quotes_in_a_table_with_tabs_that_quotes_nothing_are_text(tmp_path_factory, name, rows):
+    """A field that is in quotes as CSV would quote it says otherwise, so there is one that is not."""
+    path = tmp_path_factory.mktemp("plain") / name
+    rows = [*rows, ('5" disk', '"left" and')]
+    path.write_text("text\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows), "utf-8")
+    read = rows_of_table(path)
+    expected = [{"text": text, "label": label} for text, label in rows]
+    assert [row for row in read if row["text"].strip() or row["label"].strip()] == [
+        row for row in expected if row["text"].strip() or row["label"].strip()
+    ]
+
+
+def test_tables_of_a_run_that_was_trained_without_quotes_are_read_without(tmp_path):
+    """Every verb reads the files that trained a run as the training did."""
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"a ""b"""\tx\n')
+    like = TsvSource(paths="x", columns={"text": "text", "label": "label"}, header=True)
+    assert rows_of_table(path, like) == [{"text": '"a ""b"""', "label": "x"}]
+    assert rows_of_table(path) == [{"text": 'a "b"', "label": "x"}]
+
+
+def test_no_setting_of_a_recipe_is_advised_for_a_file_of_a_verb(tmp_path):
+    path = tmp_path / "a.tsv"
+    for line in ("b,x", '"b'):
+        path.write_text(f"text\tlabel\na\tx\n{line}\n")
+        records = [*input_records(File(path, path.name), Wanted(("text", "label")), "table")]
+        message = str(records[-1].error)
+        assert "label, is required, got 1 field" in message
+        assert "set `" not in message

@@ -1,6 +1,7 @@
 """Arguments of predictions: what is refused, and which value stands for which."""
 
 import numpy as np
+import pandas
 import pytest
 
 from heedful.decoding.config import BeamConfig, DiverseBeamConfig, GreedyConfig, MbrConfig, SampleConfig
@@ -64,3 +65,15 @@ def test_samples_have_no_beam():
     for decoding in (SampleConfig(), MbrConfig()):
         with pytest.raises(RequestError, match="beam=3 is not supported by sampling"):
             with_beam(decoding, 3, None)
+
+
+@pytest.mark.parametrize("missing", [float("nan"), np.float64("nan"), pandas.NA, pandas.NaT], ids=repr)
+@pytest.mark.parametrize("names", [("text",), ("text", "pair")])
+def test_a_missing_value_of_a_table_is_named_with_the_remedy(missing, names):
+    columns, is_pair = Columns(names, names), len(names) > 1
+    series = pandas.Series(["a", missing], dtype=object)
+    with pytest.raises(RequestError, match=r"input 2.*, a missing value; .*fillna\(\"\"\)"):
+        inputs_of(columns, [(each, "b") for each in series] if is_pair else series)
+    filled = series.fillna("")  # as the message says
+    inputs = [(each, "b") for each in filled] if is_pair else filled
+    assert inputs_of(columns, inputs) == [*inputs]

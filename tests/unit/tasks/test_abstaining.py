@@ -56,6 +56,12 @@ def test_an_empty_input_has_no_answer_and_says_why(run, schema):
         record = empty.to_dict()
         schema.validate(record)
         assert record == {"version": 2, "output": otherwise, "notes": ["the input is empty"]}
+        assert empty.score is None
+        assert empty.confidence is None
+        assert empty.label_probabilities() == {}
+        assert (empty.tokens, empty.log_probs, empty.alternatives) == ([], [], [])
+        assert math.isnan(getattr(empty, "value", math.nan))
+        assert not any(getattr(empty, name, None) for name in ("labels", "probabilities", "interval"))
 
 
 # A row, and what is empty in another.

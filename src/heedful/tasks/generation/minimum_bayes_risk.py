@@ -59,5 +59,5 @@ def by_expected_utility(detokenizer: Detokenizer, samples: Sequence[Hypothesis])
     utilities = (pairwise_chrf(list(candidates)) * weights).sum(axis=1) / weights.sum()
     pairs = zip(candidates.values(), utilities.tolist(), strict=True)
     scored = [(replace(prediction, score=utility), is_held) for (prediction, is_held), utility in pairs]
-    scored.sort(key=lambda pair: (not pair[1], -pair[0].score))
+    scored.sort(key=lambda pair: (not pair[1], -(pair[0].score or 0.0)))
     return [prediction for prediction, _ in scored]

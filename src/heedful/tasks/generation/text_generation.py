@@ -24,7 +24,13 @@ from heedful.tasks.generation.output_constraints import (
 from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.inputs.texts import cut_output_note, group_by_length, join_notes, unknown_note
+from heedful.tasks.inputs.texts import (
+    cut_output_note,
+    encode_texts,
+    group_by_length,
+    join_notes,
+    unknown_note,
+)
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
     DEFAULT_OPTIONS,
@@ -207,7 +213,7 @@ class Translator(TextGenerator):
         check_inputs(inputs)
         tokenizer, longest = self.source_tokenizer, self.max_source
         texts = [as_text(task_input) for task_input in inputs]
-        sources = tokenizer.encode_batch(texts)
+        sources = encode_texts(tokenizer, texts)
         wanted = constraints or [NO_CONSTRAINTS] * len(texts)
         empty = Prediction("", finished=True, notes=(EMPTY,))
         results = [self.constraints.checked(empty, own) for own in wanted]

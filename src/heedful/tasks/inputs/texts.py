@@ -17,7 +17,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.errors import quoted
 from heedful.models.base import Model
 from heedful.nn.layout import Ids, Layout
-from heedful.tasks.prediction import BATCH_TOKENS, EMPTY, Progress
+from heedful.tasks.prediction import BATCH_TOKENS, EMPTY, Progress, content_of
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 
@@ -92,6 +92,11 @@ def text_columns(pairs: bool) -> tuple[str, ...]:
     return (TEXT, PAIR) if pairs else (TEXT,)
 
 
+def encode_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> list[list[int]]:
+    """Return the ids of texts that are read whole; none of a text of white space alone."""
+    return tokenizer.encode_batch([content_of(text) for text in texts])
+
+
 def encode_columns(
     tokenizers: Mapping[str, Tokenizer], rows: Iterable[LocatedRow[Row]], chunk: int = 1000
 ) -> Iterator[tuple[LocatedRow[Row], dict[str, list[int]]]]:
@@ -105,7 +110,7 @@ def encode_columns(
     rows = iter(rows)
     while block := list(islice(rows, chunk)):
         ids = [
-            tokenizer.encode_batch([row.row[column] for row in block])
+            encode_texts(tokenizer, (row.row[column] for row in block))
             for column, tokenizer in tokenizers.items()
         ]
         for row, *ids_of_row in zip(block, *ids, strict=True):
@@ -214,7 +219,7 @@ def run_on_texts(
         template: the special tokens around the texts.
         progress: called with the number of inputs just done.
     """
-    ids = [tokenizer.encode_batch(list(texts)) for texts in inputs]
+    ids = [encode_texts(tokenizer, texts) for texts in inputs]
     n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
     outputs, device = [TextOutput(torch.zeros(0))] * len(ids), next(model.parameters()).device
     lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}

@@ -14,6 +14,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.nn.layout import Ids
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, DOCUMENT_TEMPLATE, Template
+from heedful.tasks.prediction import content_of
 
 WORDS, TAGS = "words", "tags"
 
@@ -41,8 +42,15 @@ def as_line(words: Sequence[str]) -> str:
     return " ".join("\u00a0".join(split(word)) or "\u00a0" for word in words)
 
 
+def with_content(words: Sequence[str]) -> list[str]:
+    """Return words; none if all are white space alone, such as a no-break space in an empty cell."""
+    return [*words] if any(map(content_of, words)) else []
+
+
 def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
     """Return the words of a row and their tags; a column is a list, or a line with blanks.
+
+    A row whose words are all white space has none, and no tags.
 
     Raises:
         DataError: their numbers differ.
@@ -52,7 +60,7 @@ def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
     )
     if len(words) != len(tags):
         raise DataError(f"{row.location}: {len(words)} words but {len(tags)} tags: every word needs one")
-    return words, tags
+    return (words, tags) if with_content(words) else ([], [])
 
 
 @dataclass(frozen=True)

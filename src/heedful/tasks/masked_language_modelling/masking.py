@@ -31,6 +31,7 @@ from heedful.tasks.prediction import (
     PredictOptions,
     TaskInput,
     as_texts,
+    content_of,
 )
 from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
@@ -270,7 +271,7 @@ class MaskFiller:
 
     def masked(self, texts: Sequence[str]) -> MaskedTexts:
         """Return the ids of a text or a pair, truncated."""
-        split_texts = [around_masks(self.tokenizer, text.split(self.mask)) for text in texts]
+        split_texts = [around_masks(self.tokenizer, content_of(text).split(self.mask)) for text in texts]
         all_ids = [_with_masks(split_text.parts) for split_text in split_texts]
         truncated = [list(ids) for ids in truncate(all_ids, self.longest)]
         # No text spells a special token, so all masks are those of the input; the first ones are kept.

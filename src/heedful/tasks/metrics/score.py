@@ -26,6 +26,8 @@ class Score:
         counts: the amount of scored data: sentences, tokens.
         statistics: returns the statistics of the rows that the score is computed from, for tests of
             significance; None: there is no test for it.
+        threshold_for: returns the threshold of the probability for an accuracy (`Evaluation.threshold_for`);
+            None: the score has none.
     """
 
     name: str
@@ -34,6 +36,9 @@ class Score:
     details: JsonMapping = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     statistics: Callable[[], RowStatistics] | None = field(default=None, compare=False, repr=False)
+    threshold_for: Callable[[float], JsonObject | None] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def __float__(self) -> float:
         """Return the value."""

@@ -29,6 +29,7 @@ from heedful.tasks.prediction import (
     PredictOptions,
     TaskInput,
     as_texts,
+    content_of,
 )
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -54,9 +55,9 @@ class Answer(Prediction):
     end: int | None = None
 
     @property
-    def confidence(self) -> float:
-        """The probability of the start times that of the end."""
-        return math.exp(min(self.score, 0.0))
+    def confidence(self) -> float | None:
+        """The probability of the start times that of the end; None if the input is empty."""
+        return None if self.score is None else math.exp(min(self.score, 0.0))
 
     @property
     def output(self) -> object:
@@ -180,7 +181,7 @@ class Answerer:
     def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
         texts = [as_texts(task_input) for task_input in inputs]
-        tokens = [[encode_with_spans(self.tokenizer, text) for text in pair] for pair in texts]
+        tokens = [[encode_with_spans(self.tokenizer, content_of(text)) for text in pair] for pair in texts]
         windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
         candidates: list[list[_Candidate]] = [[] for _ in inputs]
         null_scores: list[list[float]] = [[] for _ in inputs]
@@ -245,7 +246,7 @@ class Answerer:
         input_notes: tuple[str, ...],
     ) -> Answer:
         question, passage = texts
-        notes = join_notes(None if question.strip() else EMPTY_QUESTION, input_notes)
+        notes = join_notes(None if content_of(question) else EMPTY_QUESTION, input_notes)
         # Neighbouring windows share tokens: of equal spans, the one with the higher score counts.
         candidate_of_span = {candidate.span: candidate for candidate in sorted(candidates)}
         ranking = sorted(candidate_of_span.values(), key=lambda candidate: -candidate.score)

@@ -43,7 +43,7 @@ from heedful.tasks.model_input import (
     text_axis,
     texts_in,
 )
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, content_of
 from heedful.tasks.question_answering.answering import (
     ANSWER,
     N_SPECIALS,
@@ -336,8 +336,8 @@ class QuestionAnswering(TextTask):
         question, passage = texts_in(task_input, self.columns, self.recipe.task.kind)
         tokenizer, windows = self.processor.text, self.recipe.passage_windows
         question_ids, passage_tokens = (
-            encode_with_spans(tokenizer, question).ids,
-            encode_with_spans(tokenizer, passage),
+            encode_with_spans(tokenizer, content_of(question)).ids,
+            encode_with_spans(tokenizer, content_of(passage)),
         )
         refuse_empty(passage_tokens.ids)
         n_windows = len(windows.bounds(len(question_ids), len(passage_tokens.ids)))
@@ -379,7 +379,7 @@ class QuestionAnswering(TextTask):
         notes = unknown_notes_by_column(self.processor.text, self.texts_of(predicted.rows))
         scores = answer_scores(predicted.texts, answers)
         correct = [best_match(is_exact, *pair) for pair in zip(predicted.texts, answers, strict=True)]
-        confidences = np.exp([prediction.score for prediction in predicted.predictions])
+        confidences = np.exp([prediction.score or 0.0 for prediction in predicted.predictions])
         scores += calibration_scores(confidences, correct, unit="questions", temperature=self.temperature)
         return scores, notes
 
@@ -401,7 +401,9 @@ def _fits_a_window(windows: Windows, row: EncodedRow) -> bool:
 
 
 def _encode(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
-    question, passage = (encode_with_spans(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
+    question, passage = (
+        encode_with_spans(tokenizer, content_of(row.row[column])) for column in (QUESTION, PASSAGE)
+    )
     marks = [0] * len(passage.ids)
     if span is not None and (answer_tokens := passage.covering(span)) is not None:
         first, last = answer_tokens

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from heedful.errors import RequestError
-from heedful.tasks.metrics.calibration import brier_score, calibration_scores, threshold_for
+from heedful.tasks.metrics.calibration import brier_score, calibration_scores, wilson_interval
 
 answers = st.lists(
     st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1 / 3, 1.0])), st.booleans()),
@@ -64,8 +64,8 @@ def test_scores_do_not_depend_on_the_order_of_rows(pairs):
         assert a == pytest.approx(b)
 
 
-@given(answers, st.floats(0, 1))
-def test_a_point_of_the_curve_is_what_its_threshold_gives(pairs, accuracy):
+@given(answers)
+def test_a_point_of_the_curve_is_what_its_threshold_gives(pairs):
     _, aurc = scores_of(pairs)
     curve = aurc.details["coverage"]
     for point in curve:
@@ -73,9 +73,47 @@ def test_a_point_of_the_curve_is_what_its_threshold_gives(pairs, accuracy):
         assert point["coverage"] == pytest.approx(len(kept) / len(pairs))
         assert point["accuracy"] == pytest.approx(sum(kept) / len(kept))
     assert curve[-1]["coverage"] == 1
-    chosen = threshold_for(curve, accuracy)
-    good = [point["coverage"] for point in curve if point["accuracy"] >= accuracy]
-    assert (chosen and chosen["coverage"]) == (max(good) if good else None)
+
+
+def best_by_trying_all(pairs, accuracy):
+    """Return the largest share of answers that a threshold keeps with this accuracy, and its accuracy."""
+    found = None
+    for threshold in {p for p, _ in pairs}:
+        kept = [c for p, c in pairs if p >= threshold]
+        point = len(kept) / len(pairs), sum(kept) / len(kept)
+        if point[1] >= accuracy and (found is None or point > found):
+            found = point
+    return found
+
+
+@given(answers, st.one_of(st.floats(0, 1), st.fractions(0, 1, max_denominator=20).map(float)))
+def test_the_threshold_for_an_accuracy_is_the_best_of_all(pairs, accuracy):
+    """Also of more answers than the curve has points, with ties, and if the threshold is written short."""
+    for rows in (pairs, [(p / 2 + i / 1024, c) for i, (p, c) in enumerate(pairs * 5)]):
+        _, aurc = scores_of(rows)
+        point, expected = aurc.threshold_for(accuracy), best_by_trying_all(rows, accuracy)
+        assert (point and (point["coverage"], point["accuracy"])) == expected
+        if point:
+            for threshold in (point["threshold"], float(f"{point['threshold']:.15g}")):
+                kept = [c for p, c in rows if p >= threshold]
+                assert (len(kept) / len(rows), sum(kept) / len(kept)) == expected
+
+
+def test_a_threshold_has_few_decimals_if_these_keep_the_same_answers():
+    rows = [(0.98765432, True), (0.7512345, True), (0.7498765, False), (0.1, False)]
+    assert scores_of(rows)[1].threshold_for(1.0)["threshold"] == 0.75
+
+
+@pytest.mark.parametrize("n", [1, 4, 29, 300])
+def test_the_interval_of_a_share_solves_the_equation_of_wilson(n):
+    """Its ends are the shares from which the observed one is 1.96 standard errors away."""
+    for right in range(n + 1):
+        share = right / n
+        low, high = wilson_interval(share, n)
+        assert 0 <= low <= share <= high <= 1
+        for end in (low, high):
+            distance = abs(share - end)
+            assert distance == pytest.approx(1.96 * math.sqrt(end * (1 - end) / n), abs=1e-9) or end in (0, 1)
 
 
 def test_the_limit_of_a_perfect_model_holds_for_95_of_100():
