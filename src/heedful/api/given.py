@@ -15,7 +15,7 @@ from heedful.data.memory import HeldRows, MemorySource, RowsLike
 from heedful.data.sources import SourceConfig, list_columns
 from heedful.data.text import TextSource
 from heedful.data.user_files import user_source
-from heedful.data.user_tables import field_names
+from heedful.data.user_tables import field_names, is_quoted_tsv
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.files import has_suffix
 from heedful.recipes.resolve import RecipeInput, as_one_layer, overrides_of
@@ -176,8 +176,11 @@ def _file_source(
     needs_columns = not (isinstance(like, TextSource) or paths[0].is_dir())
     if needs_columns and not known:
         raise RequestError(f"columns: expected the names in {paths[0]} of the columns that the task reads")
-    if isinstance(like, TsvSource) and like.separator == "\t" and has_suffix(paths[0].name, ".csv"):
-        like = None  # its numbered columns are those of another format
+    if isinstance(like, TsvSource) and like.separator == "\t":
+        if has_suffix(paths[0].name, ".csv"):
+            like = None  # its numbered columns are those of another format
+        elif paths[0].is_file() and is_quoted_tsv(paths[0]):
+            like = like.model_copy(update={"quotes": True})
     try:
         source = user_source(paths, list(known), like, names)
     except HeaderError:

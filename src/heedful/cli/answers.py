@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.cli.output import log
 from heedful.cli.tables import TableWriter
-from heedful.data.image_paths import NO_PATH
 from heedful.tasks.prediction import EMPTY, EMPTY_QUESTION, HELD_BACK, Prediction
 from heedful.typing import JsonMapping, JsonObject
 
@@ -24,15 +23,14 @@ FIRST = 10
 
 
 def located(record: "Record", answer: Noted) -> Noted:
-    """Return the answer to a record; a note or error on an empty input begins with the location."""
-    place = str(record.location)
-    is_empty = answer.error == NO_PATH or any(map(_is_of_nothing, answer.notes))
-    if not is_empty or not place:
+    """Return the answer to a record; an error, or a note on an empty input, begins with the location."""
+    place, error = str(record.location), answer.error
+    if not place:
         return answer
     notes = tuple(f"{place}: {note}" if _is_of_nothing(note) else note for note in answer.notes)
-    return replace(
-        answer, notes=notes, error=f"{place}: {NO_PATH}" if answer.error == NO_PATH else answer.error
-    )
+    if error is not None and not error.startswith(place):
+        error = f"{place}: {error}"
+    return replace(answer, notes=notes, error=error)
 
 
 def _is_of_nothing(note: str) -> bool:

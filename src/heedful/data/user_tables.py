@@ -130,7 +130,7 @@ def user_tsv(path: Path, wanted: Wanted, likes: Sequence[Source]) -> TsvSource:
     source = with_header(path, wanted, likes) or without_header(path, wanted, likes)
     if source is None:
         raise HeaderError(f"{path}:1: {_header_problem(path, wanted)}")
-    if _is_plain(source) and not any(map(_is_plain, likes)) and _quotes_fields(path):
+    if _is_plain(source) and not any(map(_is_plain, likes)) and is_quoted_tsv(path):
         source = source.model_copy(update={"quotes": True})
     return source.as_recognised()
 
@@ -140,7 +140,7 @@ def _is_plain(source: Source) -> bool:
     return isinstance(source, TsvSource) and source.separator == "\t" and not source.quotes
 
 
-def _quotes_fields(path: Path) -> bool:
+def is_quoted_tsv(path: Path) -> bool:
     """Whether a table with tabs quotes its fields, as Excel's "Text (tab delimited)" does."""
     with suppress(DataError):  # reading the file raises it
         lines, separator = obeying_hint(located_lines(File(path, str(path))), "\t")

@@ -115,7 +115,8 @@ def test_inputs_that_are_hardly_texts_are_counted_in_one_line_for_each_kind(caps
         (Prediction("", error="the path of an image is empty"), "f:3: the path of an image is empty"),
         (Embedding(None, error="the path of an image is empty"), "f:3: the path of an image is empty"),
         (Prediction("x", notes=(CUT,)), CUT),
-        (Prediction("", error="a.png: no such file"), "a.png: no such file"),
+        (Prediction("", error="a.png: no such file"), "f:3: a.png: no such file"),
+        (Prediction("", error="f:3: no JSON"), "f:3: no JSON"),
     ],
 )
 def test_what_an_empty_input_says_begins_with_its_location(given, shown):

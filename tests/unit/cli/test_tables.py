@@ -183,7 +183,7 @@ def test_the_user_names_a_column(letters, tmp_path):
             "a field 'prediction', .* rename it",
         ),
         ("in.txt", "a\n", ["--out", "o.xls"], "o.xls: file name must end in .csv, .tsv, .xlsx or .jsonl"),
-        ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --attention require --jsonl"),
+        ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --attention require --to jsonl"),
         ("in.txt", "a\n", ["--out", "o.csv", "--stream"], "--stream is not supported with --out"),
         ("in.csv", "x\na\n", ["--out", "./in.csv"], "in.csv: is an input, which it would replace"),
     ],

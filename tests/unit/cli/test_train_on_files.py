@@ -136,6 +136,30 @@ def test_one_of_two_aligned_files_asks_for_the_other_and_that_works(make_run, tm
         assert "aligned" not in message
 
 
+@pytest.mark.parametrize(
+    ("line", "quotes", "text", "label"),
+    [
+        ('a "b" c\t"x"', False, 'a "b" c', '"x"'),
+        ('a\t"x ""y"""', True, "a", 'x "y"'),
+        ('"a\tb"\tx', True, "a\tb", "x"),
+        ('"a\nb"\tx', True, "a\nb", "x"),
+    ],
+)
+def test_a_table_with_tabs_is_trained_on_with_quotes_if_it_has_them(
+    line, quotes, text, label, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.tsv").write_text(f"body\tqueue\n{line}\nb\ty\n", encoding="utf-8")
+    command = ["train", "my-own-labels", "--data", "t.tsv", "--column=text=body", "--column=label=queue"]
+    (tmp_path / "own.yaml").write_text(heedful(*command, "--print").stdout, encoding="utf-8")
+    source = read_recipe(str(tmp_path / "own.yaml"))[0].data.train
+    assert source.quotes is quotes
+    assert [row.row for row in source.open(tmp_path)] == [
+        {"text": text, "label": label},
+        {"text": "b", "label": "y"},
+    ]
+
+
 TEMPLATES = sorted(name for name in shipped_recipes() if name.startswith("my-own-"))
 
 
