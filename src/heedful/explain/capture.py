@@ -32,8 +32,8 @@ from heedful.limits import too_large
 from heedful.nn.taps import capture
 from heedful.runs.arguments import check_size, inputs_of
 from heedful.runs.loading import LoadedRun
-from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis, ModelInput, PredictionTargets, texts_in
-from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets, texts_in
+from heedful.tasks.prediction import GIVEN, Prediction, TaskInput
 from heedful.text.scripts import NO_WORD
 from heedful.typing import JsonObject
 
@@ -139,6 +139,7 @@ def prepare_input(run: LoadedRun, input: TaskInput, options: AnswerOptions = BES
         texts_in(input, columns, run.recipe.task.kind)
     if problem := too_large(options.target, columns.longest_text):
         raise RequestError(f"target: {problem}")
+    options.check()
     if options.target is not None and run.task.info.writes:
         answer = Prediction(options.target, notes=(GIVEN,))
     else:
