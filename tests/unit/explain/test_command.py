@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -417,3 +418,17 @@ def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):
         assert json.loads(outcome.stdout)["input"] == given
         remedy = "to read the inputs in this file, use --inputs (several need --view patching, census or "
         assert (remedy in outcome.stderr) == is_told
+
+
+@pytest.mark.parametrize("name", ["classification", "translation", "images", "regression", "tagging"])
+def test_an_image_names_the_run_the_probability_and_the_notes_as_the_other_media_do(explained, name):
+    run, given = explained(name)
+    seen = explain_input(run, given)
+    seen = replace(seen, answer={**seen.answer, "notes": ["cut from 9 to 7 tokens", "2 unknown words"]})
+    note = " ".join(figure_of(seen).get_supxlabel().split())
+    assert note.startswith(f"run {seen.run} ({seen.task}); ")
+    assert note.endswith("cut from 9 to 7 tokens; 2 unknown words")
+    on_page = re.findall(r"probability [\d.e-]+", build._facts_html(seen))
+    assert ("probability of the answer" in note) == (name != "regression")
+    for probability in on_page[:1]:
+        assert probability.replace(" ", " of the answer: ") in note
