@@ -672,12 +672,13 @@ def test_a_walk_by_keyboard(browser, opened):
         browser.press("Tab")
         met.append(focused(browser))
         assert browser.execute(OUTLINED), f"no outline at {met[-1]}"
-    # One stop for each kind of attention, then the controls of the head, its map, its table, its token.
-    assert met[:8] == ["skip", "scheme", "thumb", "thumb", "thumb", "unit", "scale", "map"]
+    # The table of a view; one stop for each kind of attention, then the controls of the head, its map, its
+    # table, its token.
+    assert met[:9] == ["skip", "scheme", "scroll", "thumb", "thumb", "thumb", "unit", "scale", "map"]
     assert {"SUMMARY", "direction", "chip"} <= {*met}
 
     opened(translation())
-    browser.press("Tab", "Tab", "Tab", "Right", "Down")
+    browser.press("Tab", "Tab", "Tab", "Tab", "Right", "Down")
     label = browser.execute("return document.activeElement.getAttribute('aria-label')")
     assert label.startswith("Layer 2, head 2; largest weight: ")
     browser.press("Enter")
