@@ -26,6 +26,7 @@ from heedful.explain.attention_sites import (
     sites_of,
     source_part,
 )
+from heedful.explain.attribution.removal import JUDGED_BY_REPLACEMENT, with_removal
 from heedful.explain.explanation import Explanation
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.limits import too_large
@@ -284,7 +285,10 @@ def _with_views(
     unavailable = {}
     for name in names:
         try:
-            views[name] = view_module(name).compute(run, prepared, without_parts)
+            values = view_module(name).compute(run, prepared, without_parts)
+            views[name] = (
+                with_removal(run, prepared, name, values) if name in JUDGED_BY_REPLACEMENT else values
+            )
         except RequestError as error:
             if not is_all:
                 raise

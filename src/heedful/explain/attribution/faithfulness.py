@@ -34,6 +34,7 @@ from heedful.errors import DataError, RequestError
 from heedful.explain.attribution.integrated_gradients import gradient_times_input, integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, effects, occlusion
+from heedful.explain.attribution.removal import MOST_PARTS
 from heedful.explain.attribution.replacements import (
     Replacements,
     replacements_from,
@@ -53,9 +54,6 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 STRONG = 0.1
 """Signs are compared of words whose effect exceeds this share of the largest."""
-
-MOST_PARTS = 8
-"""Maximum number of labels or tags of an answer that are judged."""
 
 Scores = NDArray[np.float64]
 Method = Callable[[Measured, Replacements], Tensor]

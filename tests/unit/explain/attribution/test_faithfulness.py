@@ -94,6 +94,7 @@ def test_without_training_data_words_of_the_inputs_replace_others(run, monkeypat
     def missing(run):
         raise heedful.errors.DataError("x: no such file")
 
+    replacements._READ.clear()
     monkeypatch.setattr(replacements, "_training_inputs", missing)
     found = run.faithfulness(data=planted(3, 2))
     assert "words that replace others are those of the evaluated inputs" in found.notes[0]
