@@ -377,7 +377,8 @@ def _(drawing: Heat, axes: Mapping[str, Axis]) -> Layout:
         if drawing.has_named_cells:
             _draw_lines_between(panel, len(rows), len(columns))
         shrink = min(0.8, 1.6 / height)
-        bar = part.colorbar(image, ax=panel, ticks=ticks, format="%.3g", shrink=shrink, aspect=14, pad=0.02)
+        bar = part.colorbar(image, ax=panel, ticks=ticks, shrink=shrink, aspect=14, pad=0.02)
+        bar.set_ticklabels([f"{tick * drawing.largest:.3g}" for tick in ticks])
         bar.outline.set_visible(False)
 
     above = (0.06 * longest + 0.4) if is_slanted else 0.35

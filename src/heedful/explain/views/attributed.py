@@ -71,6 +71,8 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
     if len(names) == 1:
         title = f"{title}: {unit} {names[0]}" if unit == "number" else f"{title}: {unit} of {names[0]}"
         return [TokenValues(title, values["side"], values["scores"][0], words, note=note)]
+    if np.isnan(scores).any():
+        note += "; a word without a number takes this part of the answer with it"
     largest = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     rows = [
         [name, value, *_strongest(words, row)]
@@ -80,10 +82,11 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
     return [
         Table(f"{title}: {unit}", columns, rows, note=note, media={"page", "terminal"}),
         Heat(
-            f"{title}: {unit}, relative to {largest:.3g}",
+            f"{title}: {unit}",
             scores / largest,
             names,
             words,
+            largest=largest,
             note=note,
             media={"page", "image"},
         ),

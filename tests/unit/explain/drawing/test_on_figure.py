@@ -147,6 +147,13 @@ def test_the_note_of_a_figure_is_below_all_drawings_and_covers_none(drawn_on_whi
     assert made._suptitle.get_window_extent().y0 > part._suptitle.get_window_extent().y1
 
 
+def test_the_scale_of_a_matrix_has_its_own_numbers():
+    made = drawn(Heat("t", np.array([[1.0, -0.5]]), ["a"], ["x", "y"], largest=0.542))
+    made.canvas.draw()
+    *_, bar = made.axes
+    assert [float(text) for text in texts_of(bar.get_yticklabels())] == [-0.542, 0.0, 0.542]
+
+
 def texts_of(labels):
     return [label.get_text() for label in labels]
 
