@@ -140,7 +140,6 @@ WRONG = [
     ([*DATA, "--alignments", "one", "--faithfulness"], "--faithfulness is not supported with --alignments"),
     ([*DATA, "--faithfulness", "--beam", "2"], "--beam is not supported with --faithfulness"),
     ([*DATA, "--faithfulness", "--stride", "2"], "--stride is not supported with --faithfulness"),
-    ([*DATA, "--faithfulness", "--output", "x"], "--output is not supported with --faithfulness"),
     ([*DATA, "--faithfulness", "--dev", "3"], "--dev requires --alignments GOLD"),
     ([*DATA, "--alignments", "one", FIRST, "2"], FIRST),
     ([*DATA, "--alignments", "one", "--links", "all"], "--links"),

@@ -173,7 +173,7 @@ class AlignmentOptions:
         else:
             _refuse({**decoding_values, "--faithfulness": extent.faithfulness}, "--alignments")
         if extent.faithfulness:
-            _refuse({**decoding_values, "--output": extent.output}, "--faithfulness")
+            _refuse(decoding_values, "--faithfulness")
 
     def evaluate(self, run: "Run", name: str, source: "Source", limit: int | None) -> "AlignmentEvaluation":
         """Evaluate the attention of a run on a data set."""
@@ -226,7 +226,8 @@ class Extent:
         Path | None,
         typer.Option(
             help="Write the scores of each sentence or document as JSON lines, with the probability of each "
-            "label (classifiers); with --alignments, the links. - is standard output; the scores then go to "
+            "label (classifiers); with --alignments, the links; with "
+            "--faithfulness, the measures of each view. - is standard output; the scores then go to "
             "standard error."
         ),
     ] = None
@@ -340,16 +341,18 @@ def _score_faithfulness(run: "Run", sources: Sources, extent: Extent, show: Prin
     from heedful.explain.attribution.faithfulness import evaluate_faithfulness
 
     evaluations: list[Evaluation] = []
-    for name, source in sources.chosen(run).items():
-        log(f"{name}: removing words")
-        evaluation = evaluate_faithfulness(run, name, source, limit=extent.limit)
-        evaluations.append(evaluation)
-        for note in evaluation.notes:
-            log(f"heedful: {name}: {note}")
-        counts = evaluation.scores[0].counts
-        show(f"{name}: {counts['judged']:,} of {counts['rows']:,} inputs")
-        for line in evaluation.lines():
-            show(line)
+    with _to(extent.output) as write:
+        for name, source in sources.chosen(run).items():
+            log(f"{name}: removing words")
+            evaluation = evaluate_faithfulness(run, name, source, limit=extent.limit)
+            evaluations.append(evaluation)
+            for note in evaluation.notes:
+                log(f"heedful: {name}: {note}")
+            counts = evaluation.scores[0].counts
+            show(f"{name}: {counts['judged']:,} of {counts['rows']:,} inputs")
+            for line in evaluation.lines():
+                show(line)
+            write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
 
 

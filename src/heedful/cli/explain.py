@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 OVER_INPUTS = [name for name, view in VIEWS.items() if view.is_over_inputs]
 """Names of the views over several inputs."""
 
+NO_ATTENTION = "none"
+"""In place of a kind of attention: no attention is shown."""
+
 GIB = 2**30
 WIDEST = 120
 """Maximum rows or columns of a heat map in the terminal."""
@@ -171,7 +174,9 @@ class Attention:
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND", help="Show only this kind of attention: self, causal or cross; may be repeated."
+            metavar="KIND",
+            help="Show only this kind of attention: self, causal or cross; may be repeated. none: no "
+            "attention.",
         ),
     ] = None
     view: Annotated[
@@ -189,10 +194,18 @@ class Attention:
         return self.view or []
 
     def selection(self, run: "Run") -> tuple[list[int] | None, list[int] | None, list[str] | None]:
-        """Return the layers and heads to capture, from 0, and the kinds of attention; None: all."""
+        """Return the layers and heads to capture, from 0, and the kinds of attention; None: all.
+
+        Raises:
+            RequestError: no attention and a kind of it are requested.
+        """
         from heedful.explain.attention_sites import find_sites
 
         kinds = self.kind or None
+        if NO_ATTENTION in (kinds or ()):
+            if kinds != [NO_ATTENTION]:
+                raise RequestError(f"--kind: {NO_ATTENTION} cannot be combined with kinds of attention")
+            kinds = []
         # A model without attention can still have the requested views.
         if self.views and not kinds and not find_sites(run.model):
             kinds = []
@@ -342,16 +355,16 @@ def _heads(explanation: "Explanation", choice: "HeadChoice") -> list[tuple[str, 
 
 
 def _show(explanation: "Explanation", tokens: bool) -> None:
-    """Print the answer, the strongest links and the requested views."""
+    """Print the answer, the requested views, and the strongest links of attention."""
     result(f"{explanation.task}: {one_line(explanation.text)}")
     if notes := explanation.answer.get("notes"):
         result(f"  ({'; '.join(notes)})")
     if (follows := explanation.answer.get("follows")) is not None:
         result(f"  (probability that the second text follows the first: {follows:.2f})")
     result("")
+    _show_views(explanation)
     if explanation.maps:
         _show_maps(explanation, tokens)
-    _show_views(explanation)
 
 
 def _show_views(explanation: "Explanation") -> None:

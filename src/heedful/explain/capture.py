@@ -26,14 +26,15 @@ from heedful.explain.attention_sites import (
     sites_of,
     source_part,
 )
+from heedful.explain.attribution.removal import JUDGED_BY_REPLACEMENT, with_removal
 from heedful.explain.explanation import Explanation
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.limits import too_large
 from heedful.nn.taps import capture
 from heedful.runs.arguments import check_size, inputs_of
 from heedful.runs.loading import LoadedRun
-from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis, ModelInput, PredictionTargets, texts_in
-from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, PredictionTargets, texts_in
+from heedful.tasks.prediction import GIVEN, Prediction, TaskInput
 from heedful.text.scripts import NO_WORD
 from heedful.typing import JsonObject
 
@@ -139,6 +140,7 @@ def prepare_input(run: LoadedRun, input: TaskInput, options: AnswerOptions = BES
         texts_in(input, columns, run.recipe.task.kind)
     if problem := too_large(options.target, columns.longest_text):
         raise RequestError(f"target: {problem}")
+    options.check()
     if options.target is not None and run.task.info.writes:
         answer = Prediction(options.target, notes=(GIVEN,))
     else:
@@ -283,7 +285,10 @@ def _with_views(
     unavailable = {}
     for name in names:
         try:
-            views[name] = view_module(name).compute(run, prepared, without_parts)
+            values = view_module(name).compute(run, prepared, without_parts)
+            views[name] = (
+                with_removal(run, prepared, name, values) if name in JUDGED_BY_REPLACEMENT else values
+            )
         except RequestError as error:
             if not is_all:
                 raise

@@ -207,6 +207,7 @@ class Heat(Drawing):
         rows: names of the rows. Each of fewer names than rows is that of an equal part of them.
         columns: names of the columns, likewise.
         power: the colour in images is that of ``value ** power``.
+        largest: the number that the value 1 stands for, and -1 with a minus.
     """
 
     kind: ClassVar[str] = "heat"
@@ -214,6 +215,7 @@ class Heat(Drawing):
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     power: float = 1.0
+    largest: float = 1.0
 
     @property
     def has_named_cells(self) -> bool:
@@ -222,7 +224,9 @@ class Heat(Drawing):
 
     def to_dict(self) -> JsonObject:
         """Return the form that the page draws, JSON-ready."""
-        return {**super().to_dict(), **pack_signed(self.values)}
+        names = {"rows": [*self.rows], "columns": [*self.columns]} if self.has_named_cells else {}
+        largest = {} if self.largest == 1.0 else {"largest": self.largest}
+        return {**super().to_dict(), **pack_signed(self.values), **names, **largest}
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from heedful.explain.views import PAGE, SUFFIXES
 from heedful.files import IMAGES, whole_file
 from heedful.tasks.model_input import Axis
 from heedful.tasks.prediction import answer_text
-from heedful.typing import JsonMapping
+from heedful.typing import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -137,6 +137,34 @@ class Explanation:
     def __bool__(self) -> bool:
         """Return True, also without maps."""
         return True
+
+    def word_scores(self, view: str) -> list[JsonObject]:
+        """Return a row for each word and part of the answer, as `pandas.DataFrame` takes them.
+
+        Args:
+            view: a view of attribution: ``occlusion``, ``replacement`` or ``integrated-gradients``.
+
+        Returns:
+            Rows with ``index`` (of the word, from 0), ``word``, ``answer`` (a label, a tag, a written word),
+            ``about`` (the word that a tag is about; otherwise empty) and ``score``: positive if the word
+            supports the answer, None if it takes the answer with it. Of an image, words are patches.
+
+        Raises:
+            RequestError: the view is not in the explanation, or has no scores of words.
+        """
+        if "scores" not in self.views.get(view, {}):
+            known = [name for name, values in self.views.items() if "scores" in values]
+            raise RequestError(
+                f"the explanation has no scores of words by view {view!r}; it has "
+                f"{', '.join(known) or 'none'} (views=['occlusion'] of Run.explain)"
+            )
+        values = self.views[view]
+        abouts = values["about"] or [""] * len(values["answers"])
+        return [
+            {"index": index, "word": word, "answer": answer, "about": about, "score": score}
+            for answer, about, scores in zip(values["answers"], abouts, values["scores"], strict=True)
+            for index, (word, score) in enumerate(zip(values["words"], scores, strict=True))
+        ]
 
     def page(self, exact: Sequence[tuple[str, int]] = ()) -> str:
         """Return the explanation as a self-contained HTML document.

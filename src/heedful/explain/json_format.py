@@ -83,6 +83,7 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
         "sides": [
             _axis_json(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
         ],
+        "more": dict(explanation.views),
         "maps": [
             {
                 "tap": attention_map.tap,
@@ -95,7 +96,6 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
             }
             for attention_map in explanation.maps
         ],
-        "more": dict(explanation.views),
     }
     if (best := explanation.best) is not None:
         fields["best"] = {"tap": best.tap, "head": best.head, "step": best.step}

@@ -1,5 +1,6 @@
 """Summarise an explanation: one matrix, between words, and the largest weights of each row."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,9 +20,16 @@ from heedful.explain.attention_sites import KINDS
 from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, on_grid, strongest_links
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.scripts import NO_WORD, has_script_without_spaces
+from heedful.typing import JsonMapping
 
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
+
+LABELLING = ("classification", "image-classification", "question-answering")
+"""Tasks whose answer has its log-probability as the score."""
+
+DIGITS = 6
+"""Significant digits of a probability."""
 
 PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
 """What is added to the title of a matrix between words of such a script."""
@@ -79,6 +87,32 @@ def word_axis(axis: Axis) -> Axis:
     """Return the axis with words instead of tokens (`words_of`); an image is returned unchanged."""
     words, _ = words_of(axis)
     return axis if axis.grid else replace(axis, tokens=tuple(words), words=(), surface=())
+
+
+def answer_probability(answer: JsonMapping, task: str) -> float | None:
+    """Return the probability of a generated text or a label; None if the score is not a probability."""
+    if answer.get("log_probs"):
+        return rounded_probability(math.fsum(answer["log_probs"]))
+    return rounded_probability(answer.get("score", 0.0)) if task in LABELLING else None
+
+
+def rounded_probability(log_prob: float) -> float | None:
+    """Return a probability rounded for JSON; None for NaN."""
+    return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
+
+
+def probability_text(probability: float) -> str:
+    """Format a probability with four decimal places, or in scientific notation if it is smaller."""
+    return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
+
+
+def facts_of(explanation: "Explanation") -> str:
+    """Return a line with the run, the probability of the answer if it has one, and the notes on it."""
+    probability = answer_probability(explanation.answer, explanation.task)
+    facts = [f"run {explanation.run} ({explanation.task})"]
+    if probability is not None:
+        facts.append(f"probability of the answer: {probability_text(probability)}")
+    return "; ".join([*facts, *explanation.answer.get("notes", ())])
 
 
 def summary_matrix(explanation: "Explanation", kind: str | None = None) -> AttentionMatrix:

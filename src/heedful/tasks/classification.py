@@ -34,6 +34,7 @@ from heedful.tasks.inputs.labels import (
     collect_labels,
     compared_labels,
     first_labels,
+    given_label,
     known_label,
     label_index,
     label_prediction,
@@ -201,8 +202,9 @@ class Classification(WholeTextTask):
     ) -> ModelInput:
         """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
         batch, axes = self.text_input(task_input)
-        label = answer.text if options.target is None else options.target
-        targets = PredictionTargets.of_class(model, self.processor.labels, label)
+        if options.target is not None:
+            answer = given_label(answer, options.target, self.processor.labels)
+        targets = PredictionTargets.of_class(model, self.processor.labels, answer.text)
         return ModelInput(batch, axes, answer, targets)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:

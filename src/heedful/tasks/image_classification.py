@@ -36,6 +36,7 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     collect_labels,
     compared_labels,
+    given_label,
     known_label,
     label_index,
     label_prediction,
@@ -219,8 +220,9 @@ class ImageClassification(ImageTask):
         pixels = self.processor.reader.pixels(LazyImage.of(task_input))
         batch = Batch.of_images(self.to_images([pixels]), [0])
         before = config.n_tokens - int(np.prod(config.grid))
-        label = answer.text if options.target is None else options.target
-        targets = PredictionTargets.of_class(model, self.processor.labels, label)
+        if options.target is not None:
+            answer = given_label(answer, options.target, self.processor.labels)
+        targets = PredictionTargets.of_class(model, self.processor.labels, answer.text)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, targets)
 
     def embedding_inputs(self, inputs: Sequence[TaskInput]) -> EmbeddingInputs:

@@ -37,8 +37,7 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.generation.generator import CHUNK
-from heedful.tasks.inputs.labels import check_known
-from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.prediction import GIVEN, Prediction, TaskInput
 from heedful.tasks.task_info import Columns
 from heedful.text.scripts import NO_WORD
 from heedful.text.specials import SPECIALS
@@ -49,9 +48,6 @@ SOURCE, TARGET, PREFIX, INPUT = "source", "target", "prefix", "input"
 """Names of axes. Encoder-decoder models: the encoder input, the decoder output, and the decoder input (the
 output shifted by one). Other models: the input.
 """
-
-GIVEN = "given, not predicted by the model"
-"""Note on an answer that was given as the target."""
 
 INSERTED = frozenset(range(len(SPECIALS))) - {SPECIALS.unknown}
 """Special tokens that never occur in a text; they separate texts."""
@@ -95,6 +91,18 @@ class AnswerOptions:
     target: str | None = None
     alternative: int = 0
 
+    def check(self) -> None:
+        """Check that not both a target and an alternative are requested.
+
+        Raises:
+            RequestError: they are.
+        """
+        if self.target is not None and self.alternative:
+            raise RequestError(
+                f"alternative={self.alternative} is not supported if a target is given (it selects a "
+                "predicted answer); remove one of them"
+            )
+
     def refuse_target(self, task: str, instead: str) -> None:
         """Check that no target is given, for tasks that do not support one.
 
@@ -105,17 +113,8 @@ class AnswerOptions:
             raise RequestError(f"task {task} does not support a target ({instead})")
 
     def given_answer(self, tokenizer: Tokenizer, ids: Sequence[int]) -> Prediction:
-        """Return the target, whose ids are given, as a prediction without scores.
-
-        Raises:
-            RequestError: an alternative is requested too.
-        """
+        """Return the target, whose ids are given, as a prediction without scores."""
         assert self.target is not None
-        if self.alternative:
-            raise RequestError(
-                f"alternative={self.alternative} is not supported if a target is given (it selects a "
-                "predicted answer); remove one of them"
-            )
         return Prediction(self.target, tokens=tokenizer.tokens(ids), notes=(GIVEN,))
 
 
@@ -190,12 +189,7 @@ class PredictionTargets:
 
     @classmethod
     def of_class(cls, model: Model, labels: Sequence[str], label: str) -> "PredictionTargets":
-        """Return the question which class the input belongs to, with ``label`` as the answer.
-
-        Raises:
-            RequestError: it is not one of the labels.
-        """
-        (label,) = check_known([label], labels)
+        """Return the question which class the input belongs to, with ``label`` as the answer."""
         heads = model.heads
         return cls(
             INPUT,
@@ -231,7 +225,7 @@ class ModelInput:
     Args:
         batch: one sequence.
         axes: by name.
-        answer: the prediction; without probabilities if it was given.
+        answer: what is explained: the prediction, or the given target, as its notes state.
         targets: what the model predicts for the input, with the answers.
     """
 

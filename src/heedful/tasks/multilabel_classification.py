@@ -55,7 +55,7 @@ from heedful.tasks.metrics.calibration import brier_score, calibration_scores
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, PredictionTargets
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, GIVEN, Prediction, PredictOptions, TaskInput
 from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import WholeTextTask, synthetic_texts
 from heedful.tasks.thresholds import (
@@ -161,6 +161,11 @@ class LabelSet(Prediction):
     def label_probabilities(self) -> dict[str, float]:
         """Return the probability of every label."""
         return self.probabilities
+
+    def predicted_note(self) -> str:
+        """Return the note of other labels, which are explained instead of these."""
+        found = ", ".join(f"{label} (probability {self.probabilities[label]:.4g})" for label in self.labels)
+        return f"the run itself answers {found or 'no label'}"
 
 
 def labels_of(row: Row, separator: str) -> list[str]:
@@ -275,10 +280,18 @@ class MultilabelClassification(Classification):
         batch, axes = self.text_input(task_input)
         labels = self.processor.labels
         assert isinstance(answer, LabelSet)
-        explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
+        explained = answer.labels
         if options.target is not None:
-            explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
-            explained = check_known(explained, labels)
+            given = labels_of({LABEL: options.target}, self.recipe.task.separator)
+            explained = check_known(given, labels)
+            answer = self._given(answer, explained)
+        elif not explained:
+            likeliest = max(answer.probabilities, key=answer.probabilities.__getitem__)
+            probability = answer.probabilities[likeliest]
+            note = (
+                f"no label; explained is the most probable one, {likeliest} (probability {probability:.4g})"
+            )
+            answer, explained = replace(answer, notes=(note, *answer.notes)), [likeliest]
         indices = [labels.index(label) for label in explained]
         heads = model.heads
 
@@ -295,6 +308,13 @@ class MultilabelClassification(Classification):
             lambda i, target: explained[i] if target else f"not {explained[i]}",
         )
         return ModelInput(batch, axes, answer, targets)
+
+    def _given(self, answer: LabelSet, labels: list[str]) -> LabelSet:
+        """Return labels that were given; their notes name the predicted ones."""
+        if {*labels} == {*answer.labels}:
+            return answer
+        notes = (GIVEN, answer.predicted_note(), *answer.notes)
+        return replace(answer, text=self.recipe.task.separator.join(labels), labels=labels, notes=notes)
 
     # Thresholds --------------------------------------------------------------------------------------------
 

@@ -29,6 +29,9 @@ HELD_BACK = "less probable than"
 EMPTY = "the input is empty"
 """The beginning of the note of an input that has no answer for this reason."""
 
+GIVEN = "given, not predicted by the model"
+"""Note on an answer that was given as the target of an explanation."""
+
 EMPTY_QUESTION = "the question is empty"
 """The note of an input whose passage is not empty."""
 
@@ -198,6 +201,13 @@ class Prediction:
             return self
         note = f"{HELD_BACK} {threshold:g}: {self.text!r} ({self.confidence:.4g})"
         return replace(self, text=otherwise or "", answered=False, notes=(*self.notes, note))
+
+    def predicted_note(self) -> str:
+        """Return the note of another answer, which is explained instead of this one."""
+        name = self.text if self.answered and self.text else "nothing"
+        return f"the run itself answers {name}" + (
+            "" if self.confidence is None else f" (probability {self.confidence:.4g})"
+        )
 
     @property
     def output(self) -> object:

@@ -1,5 +1,6 @@
 """Looking into runs of every task: the numbers are the model's own, and what cannot be shown is refused."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,8 @@ from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.tasks.generation.generator import score_targets
-from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis
+from heedful.tasks.model_input import AnswerOptions, Axis
+from heedful.tasks.prediction import GIVEN
 from heedful.tasks.registry import TASKS, task_for
 from heedful.text.specials import SPECIALS
 
@@ -71,7 +73,11 @@ def test_the_answer_is_the_runs_own(explained, every):
     run, given = explained(every)
     (prediction,) = run.predict([given])
     seen = explain_input(run, given, maps=NO_MAPS)
-    assert seen.answer == prediction.to_dict()
+    answer = {**seen.answer}
+    if every == "sets of labels" and not seen.text:
+        # Without a label, another one is explained.
+        assert answer.pop("notes")[0].startswith("no label; explained is")
+    assert answer == prediction.to_dict()
     assert (seen.task, seen.run, seen.maps) == (run.recipe.task.kind, "run", [])
     assert seen.input is given
 
@@ -418,12 +424,48 @@ def _all_log_probs(run, ids):
     return found
 
 
-def test_another_label_can_be_asked_about(explained):
-    run, given = explained("classification")
-    label = next(label for label in run.processor.labels if label != run.predict([given])[0].text)
+@pytest.mark.parametrize("name", ["classification", "images", "sets of labels"])
+def test_a_label_that_is_given_is_the_answer_and_the_notes_have_the_predicted_one(explained, name):
+    run, given = explained(name)
+    (predicted,) = run.predict([given])
+    label = next(label for label in run.labels if label not in predicted.text)
+    seen = explain_input(run, given, options=AnswerOptions(target=label), views=["occlusion"])
+    assert seen.text == label
+    assert seen.views["occlusion"]["answers"] == [label]
+    given_note, own, *_ = seen.answer["notes"]
+    assert given_note == GIVEN
+    if name == "sets of labels":
+        found = [f"{each} (probability {predicted.probabilities[each]:.4g})" for each in predicted.labels]
+        assert own == f"the run itself answers {', '.join(found) or 'no label'}"
+    else:
+        assert seen.answer["score"] == pytest.approx(np.log(predicted.label_probabilities()[label]), abs=1e-5)
+        assert own == f"the run itself answers {predicted.text} (probability {predicted.confidence:.4g})"
+
+
+@pytest.mark.parametrize("name", ["classification", "images", "sets of labels"])
+def test_a_given_label_that_is_predicted_changes_nothing(explained, name):
+    run, given = explained(name)
+    (predicted,) = run.predict([given])
+    seen = explain_input(run, given, options=AnswerOptions(target=predicted.text))
+    assert seen.answer == predicted.to_dict()
+
+
+def test_without_a_label_the_most_probable_one_is_explained_as_the_notes_say(explained):
+    run, given = explained("sets of labels")
+    (predicted,) = run.predict([given])
+    empty = replace(predicted, labels=[], text="")
+    reading = run.task.model_input(run.model, given, AnswerOptions(), empty)
+    best = max(predicted.probabilities, key=predicted.probabilities.__getitem__)
+    assert reading.targets.names == [best]
+    assert f"explained is the most probable one, {best} (" in reading.answer.notes[0]
+
+
+def test_a_class_of_patches_that_is_given_is_noted(explained):
+    run, given = explained("masks")
+    label = prepare_input(run, given).targets.names[0]
     reading = prepare_input(run, given, options=AnswerOptions(target=label))
-    assert reading.targets.names == [label]
-    assert reading.answer.text != label
+    assert {*reading.targets.names} == {label}
+    assert f"only patches of {label} are explained" in reading.answer.notes
 
 
 def test_every_beam_can_be_looked_at(explained):

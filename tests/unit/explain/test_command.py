@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -417,3 +418,39 @@ def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):
         assert json.loads(outcome.stdout)["input"] == given
         remedy = "to read the inputs in this file, use --inputs (several need --view patching, census or "
         assert (remedy in outcome.stderr) == is_told
+
+
+def test_views_come_before_attention_everywhere_and_attention_can_be_left_out(command, explained, tmp_path):
+    run, given = explained("classification")
+    view = ["--view", "occlusion"]
+    shown = command("classification", given, *view, "--out", tmp_path / "both.html")
+    assert shown.index("Change if a word is left out") < shown.index("self-attention")
+    html = (tmp_path / "both.html").read_text("utf-8")
+    assert html.index('id="more"') < html.index('id="written"') < html.index('id="desk"')
+    names = [*json.loads(command("classification", given, *view, "--json"))]
+    assert names.index("more") < names.index("maps")
+
+    shown = command("classification", given, *view, "--kind", "none", "--out", tmp_path / "words.html")
+    assert "Change if a word is left out" in shown
+    assert "self-attention" not in shown
+    data = build.page_data(explain_input(run, given, maps=Selection(kinds=()), views=["occlusion"]))
+    assert build.as_script(data) in (tmp_path / "words.html").read_text("utf-8")
+    assert data["maps"] == []
+    found = json.loads(command("classification", given, *view, "--kind", "none", "--json"))
+    assert (found["maps"], [*found["more"]]) == ([], ["occlusion"])
+    with pytest.raises(RequestError, match="none cannot be combined with kinds of attention"):
+        command("classification", given, "--kind", "none", "--kind", "self")
+
+
+@pytest.mark.parametrize("name", ["classification", "translation", "images", "regression", "tagging"])
+def test_an_image_names_the_run_the_probability_and_the_notes_as_the_other_media_do(explained, name):
+    run, given = explained(name)
+    seen = explain_input(run, given)
+    seen = replace(seen, answer={**seen.answer, "notes": ["cut from 9 to 7 tokens", "2 unknown words"]})
+    note = " ".join(figure_of(seen).get_supxlabel().split())
+    assert note.startswith(f"run {seen.run} ({seen.task}); ")
+    assert note.endswith("cut from 9 to 7 tokens; 2 unknown words")
+    on_page = re.findall(r"probability [\d.e-]+", build._facts_html(seen))
+    assert ("probability of the answer" in note) == (name != "regression")
+    for probability in on_page[:1]:
+        assert probability.replace(" ", " of the answer: ") in note

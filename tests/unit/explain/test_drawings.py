@@ -69,6 +69,12 @@ def test_heat_has_sixteen_bits_and_gaps():
     np.testing.assert_allclose(shown, values, atol=1 / LEVELS)
 
 
+def test_heat_with_named_cells_has_the_names_and_the_number_of_its_darkest_colour():
+    found = Heat("t", GRID, ["a", "b"], ["x", "y", "z"], largest=0.542).to_dict()
+    assert (found["rows"], found["columns"], found["largest"]) == (["a", "b"], ["x", "y", "z"], 0.542)
+    assert not {"rows", "columns", "largest"} & Heat("t", GRID, ["a"], ["x", "y", "z"]).to_dict().keys()
+
+
 def test_a_picture_is_part_of_the_page():
     found = Picture("t", b"\x89PNG...", "what it shows", 17).to_dict()
     kind, _, content = found["image"].partition(",")

@@ -16,11 +16,16 @@ the probability of the answer (a number, for regression):
 k is 1, 5, 10, 20 and 50, at least one word. Source: DeYoung et al. 2020, section 4.2 (equations 1 and 2, and
 their mean over k); the others use log-odds instead of probabilities. Top sign and agreement are means over
 the answers that a word supports, as judged.
+
+Whether a method is better than a random order by the same judge is decided by the 95 % interval of their
+difference of comprehensiveness (`heedful.tasks.metrics.significance`). Measures by different judges are not
+comparable.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -34,6 +39,7 @@ from heedful.errors import DataError, RequestError
 from heedful.explain.attribution.integrated_gradients import gradient_times_input, integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, effects, occlusion
+from heedful.explain.attribution.removal import MOST_PARTS
 from heedful.explain.attribution.replacements import (
     Replacements,
     replacements_from,
@@ -47,6 +53,9 @@ from heedful.runs.prepare import rows_of
 from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.metrics.regression import spearman
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.significance import paired_test
+from heedful.tasks.metrics.statistics import RowStatistics, ratio
+from heedful.typing import JsonMapping, JsonObject
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of words that are removed, or kept."""
@@ -54,8 +63,8 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 STRONG = 0.1
 """Signs are compared of words whose effect exceeds this share of the largest."""
 
-MOST_PARTS = 8
-"""Maximum number of labels or tags of an answer that are judged."""
+Key = tuple[str, bool]
+"""A method, and whether it is judged by replacement."""
 
 Scores = NDArray[np.float64]
 Method = Callable[[Measured, Replacements], Tensor]
@@ -70,6 +79,16 @@ METHODS: dict[str, tuple[Method, bool]] = {
 
 RANDOM = "random order"
 
+OVER_RANDOM = "over_random"
+"""Entry of a score's details: the difference of its value to that of the random order by the same judge."""
+
+BETTER = "better than a random order"
+WORSE = "worse than a random order"
+BY_CHANCE = "not better beyond chance"
+
+VERSION = 1
+"""Version of the measures of an input."""
+
 COLUMNS = {
     "comprehensiveness": "compr.",
     "sufficiency": "suffic.",
@@ -79,6 +98,11 @@ COLUMNS = {
     "top_agreement": "top word",
 }
 """The measures, and their names in the table, which fits into 80 columns."""
+
+FIELDS = dict(
+    zip(COLUMNS, ("comprehensiveness", "sufficiency", "correlation", "signs", "top_sign", "top"), strict=True)
+)
+"""The measures, and the fields of `Judgement` that have them."""
 
 
 @dataclass(frozen=True)
@@ -104,22 +128,45 @@ class Judgement:
     top: float
 
 
+ByInput = Mapping[int, Sequence[Judgement]]
+"""What is measured of the parts of each answer, by the number of the input."""
+
+
 @dataclass(frozen=True)
 class FaithfulnessEvaluation(Evaluation):
     """The faithfulness of each method; a score's value is the comprehensiveness."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a table of all methods."""
-        yield f"  {'method':<20}  {'judged by':<11}  {'  '.join(COLUMNS.values())}"
-        for score in self.scores:
-            values = [score.value, *(score.details[name] for name in list(COLUMNS)[1:])]
-            cells = [
-                ("-" if value is None else f"{value:.3f}").rjust(len(name))
-                for name, value in zip(COLUMNS.values(), values, strict=True)
-            ]
-            judge = score.details["judge"]
-            yield f"  {score.name.removesuffix(f', {judge}'):<20}  {judge:<11}  {'  '.join(cells)}"
-        yield "  compr.: comprehensiveness (higher is better); suffic.: sufficiency (lower is better)"
+        """Yield the lines of a table of all methods by judge, and whether each is better than a random order.
+
+        Measures by different judges are not comparable.
+        """
+        yield f"  {'method':<22}  {'  '.join(COLUMNS.values())}"
+        for judge in dict.fromkeys(score.details["judge"] for score in self.scores):
+            yield f"  judged by {judge}"
+            for score in self.scores:
+                if score.details["judge"] == judge:
+                    values = [score.value, *(score.details[name] for name in list(COLUMNS)[1:])]
+                    cells = [
+                        ("-" if value is None else f"{value:.3f}").rjust(len(name))
+                        for name, value in zip(COLUMNS.values(), values, strict=True)
+                    ]
+                    yield f"    {score.name.removesuffix(f', {judge}'):<20}  {'  '.join(cells)}"
+        yield "  compr.: comprehensiveness, higher is better; suffic.: sufficiency, lower is"
+        compared = [score for score in self.scores if score.details.get(OVER_RANDOM)]
+        if compared:
+            yield ""
+            yield "  comprehensiveness minus that of a random order by the same judge (95 %):"
+        for score in compared:
+            over = score.details[OVER_RANDOM]
+            numbers = f"{over['difference']:+.3f} ({over['low']:+.3f} to {over['high']:+.3f})"
+            yield f"    {score.name:<20}  {numbers}  {over['verdict']}"
+        if any(score.details[OVER_RANDOM]["verdict"] != BETTER for score in compared):
+            yield f"  Do not show a view as a reason that is not {BETTER}."
+
+    def rows(self) -> Iterator[JsonMapping]:
+        """The measures of each input, with the version of their format."""
+        return ({"version": VERSION, **record} for record in self.records())
 
 
 def evaluate_faithfulness(
@@ -148,7 +195,7 @@ def evaluate_faithfulness(
     """
     rows = list(islice(rows_of(run.recipe, source), limit))
     inputs = [run.task.columns.input_of(row.row) for row in rows]
-    found: dict[tuple[str, bool], list[Judgement]] = {}
+    found: dict[Key, dict[int, list[Judgement]]] = {}
     words: Replacements | None = None
     notes: list[str] = []
     refused = 0
@@ -165,7 +212,7 @@ def evaluate_faithfulness(
             if words is None:
                 words, notes = _words(run, measured, rows)
             for key, judgements in _judge(measured, words, draws, seed + number).items():
-                found.setdefault(key, []).extend(judgements)
+                found.setdefault(key, {})[number] = judgements
             progress(1)
     if not found:
         raise DataError(f"{split}: no input can be judged; it must have at least two words and an answer")
@@ -174,10 +221,22 @@ def evaluate_faithfulness(
     counts = {"rows": len(inputs), "judged": len(inputs) - refused}
     signature = f"draws:{draws}|shares:{','.join(map(str, SHARES))}|seed:{seed}"
     scores = [
-        _score(name, by_replacement, judgements, signature, counts)
-        for (name, by_replacement), judgements in found.items()
+        _score(key, found[key], found[RANDOM, key[1]], signature, counts)
+        for key in sorted(found, key=lambda key: not key[1])
     ]
-    return FaithfulnessEvaluation(split, scores, notes=notes)
+    locations = [str(row.location) for row in rows]
+    return FaithfulnessEvaluation(split, scores, notes=notes, records=partial(_records, found, locations))
+
+
+def _records(found: Mapping[Key, ByInput], locations: Sequence[str]) -> Iterator[JsonMapping]:
+    """Yield the measures of each judged input, by method and judge."""
+    for number in sorted({number for by_input in found.values() for number in by_input}):
+        measures = [
+            {"method": name, "judge": _judge_name(by_replacement), **_means(by_input[number])}
+            for (name, by_replacement), by_input in found.items()
+            if number in by_input
+        ]
+        yield {"row": locations[number], "methods": measures}
 
 
 def _words(
@@ -191,16 +250,14 @@ def _words(
         return replacements_from(run, texts_of(run, rows), measured), [note]
 
 
-def _judge(
-    measured: Measured, words: Replacements, draws: int, seed: int
-) -> dict[tuple[str, bool], list[Judgement]]:
+def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> dict[Key, list[Judgement]]:
     """Judge every method, and a random order by both judges."""
     judges = {by: occlusion(measured, words if by else None, draws=draws, seed=seed) for by in (True, False)}
     methods = {(name, by): method(measured, words) for name, (method, by) in METHODS.items()}
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randn(judges[True].shape, generator=generator, dtype=torch.float64)
     methods |= {(RANDOM, by): shuffled for by in (True, False)}
-    found: dict[tuple[str, bool], list[Judgement]] = {}
+    found: dict[Key, list[Judgement]] = {}
     for part in _parts(measured):
         for (name, by), scores in methods.items():
             judged, ranked = (each[:, part].sum(1).cpu().numpy() for each in (judges[by], scores))
@@ -250,23 +307,63 @@ def _judgement(scores: Scores, judged: Scores, removed: float, kept: float) -> J
     return Judgement(removed, kept, spearman(scores, judged), signs, top_sign, top)
 
 
+def _judge_name(by_replacement: bool) -> str:
+    return "replacement" if by_replacement else "leaving out"
+
+
+def _means(judgements: Sequence[Judgement]) -> dict[str, float | None]:
+    """Return the mean of each measure."""
+    return {name: _mean([getattr(each, field) for each in judgements]) for name, field in FIELDS.items()}
+
+
 def _score(
-    name: str, by_replacement: bool, judgements: Sequence[Judgement], signature: str, counts: dict[str, int]
+    key: Key,
+    by_input: ByInput,
+    by_random: ByInput,
+    signature: str,
+    counts: dict[str, int],
 ) -> Score:
-    judge = "replacement" if by_replacement else "leaving out"
-    details = {
+    name, by_replacement = key
+    judge = _judge_name(by_replacement)
+    judgements = [each for parts in by_input.values() for each in parts]
+    means = _means(judgements)
+    value = means.pop("comprehensiveness")
+    assert value is not None
+    details: JsonObject = {
         "judge": judge,
-        "sufficiency": _mean([each.sufficiency for each in judgements]),
-        "rank_correlation": _mean([each.correlation for each in judgements]),
-        "sign_agreement": _mean([each.signs for each in judgements]),
-        "top_sign": _mean([each.top_sign for each in judgements]),
-        "top_agreement": _mean([each.top for each in judgements]),
+        **means,
         "without_supporting_word": sum(math.isnan(each.top) for each in judgements),
     }
-    value = _mean([each.comprehensiveness for each in judgements])
-    assert value is not None
+    if name != RANDOM:
+        details[OVER_RANDOM] = _over_random(by_input, by_random)
     label = f"{name}, {judge}" if name == RANDOM else name
     return Score(label, value, f"judge:{judge}|{signature}", details, {**counts, "answers": len(judgements)})
+
+
+def _over_random(by_input: ByInput, by_random: ByInput) -> JsonObject | None:
+    """Return the difference of comprehensiveness to a random order; None of a single input.
+
+    The interval is that of a paired bootstrap over inputs.
+    """
+    numbers = [number for number in by_input if number in by_random]
+    if len(numbers) < 2:
+        return None
+    random, own = (_comprehensiveness([each[n] for n in numbers]) for each in (by_random, by_input))
+    compared = paired_test(random, own)
+    verdict = BETTER if compared.low > 0 else WORSE if compared.high < 0 else BY_CHANCE
+    return {
+        "difference": compared.difference,
+        "low": compared.low,
+        "high": compared.high,
+        "rows": compared.rows,
+        "verdict": verdict,
+    }
+
+
+def _comprehensiveness(rows: Sequence[Sequence[Judgement]]) -> RowStatistics:
+    """Return the statistics of the mean over all parts of the answers, by input."""
+    sums = [sum(each.comprehensiveness for each in parts) for parts in rows]
+    return ratio(sums, [len(parts) for parts in rows])
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -7,12 +7,13 @@ w, v is smaller. Source: Zeiler and Fergus 2014, section 4.2 (patches); Li et al
 networks through representation erasure", equation 1 (words).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from heedful.explain.attribution.features import Features
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.replacements import Replacements
 from heedful.explain.attribution.variants import Edit
@@ -59,26 +60,31 @@ def effects(
         as_probability: measure probabilities, not log-odds; numbers are unchanged.
     """
     draws = 1 if replacements is None else draws
-    edits = [{}, *_edits(measured, sets, replacements, draws, seed)]
+    edits: list[Edit] = [{}]
+    for chosen in sets:
+        edits += [edit_of(measured.features, chosen, replacements, (seed, draw)) for draw in range(draws)]
     values = measured.values(edits, as_probability=as_probability)
     if as_probability and measured.prepared.targets.numbers is None:
         values = values.exp()
     return values[0] - values[1:].unflatten(0, (len(sets), draws)).mean(1)
 
 
-def _edits(
-    measured: Measured,
-    sets: Sequence[Sequence[int]],
+def edit_of(
+    features: Features,
+    chosen: Iterable[int],
     replacements: Replacements | None,
-    draws: int,
-    seed: int,
-) -> Iterator[Edit]:
-    features = measured.features
-    for chosen in sets:
-        if replacements is None:
-            yield dict.fromkeys(chosen, ())
-            continue
-        for draw in range(draws):
-            # The same words replace each feature, so that effects differ by the feature, not by the draw.
-            generator = np.random.default_rng((seed, draw))
-            yield {index: replacements.draw(generator, features, index) for index in chosen}
+    seed: int | tuple[int, ...],
+) -> Edit:
+    """Return the edit that removes features.
+
+    Args:
+        features: those of the input.
+        chosen: the indices of those that are removed.
+        replacements: as of `occlusion`.
+        seed: of the draw. The same words replace each feature, so that effects differ by the feature, not by
+            the draw.
+    """
+    if replacements is None:
+        return dict.fromkeys(chosen, ())
+    generator = np.random.default_rng(seed)
+    return {index: replacements.draw(generator, features, index) for index in chosen}

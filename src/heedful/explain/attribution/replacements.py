@@ -1,9 +1,10 @@
 """What replaces a word or a patch: words and patches of the training data."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
@@ -29,6 +30,10 @@ ROWS_READ = 20_000
 
 TEXTS, IMAGES = 2000, 50
 """Maximum number of them whose words, or patches, are drawn; evenly spaced, as files may be sorted."""
+
+
+_READ: WeakKeyDictionary[LoadedRun, "Replacements"] = WeakKeyDictionary()
+"""Replacements of runs whose training data were read before."""
 
 
 class Replacements(Protocol):
@@ -108,7 +113,10 @@ def training_replacements(run: LoadedRun, measured: Measured) -> Replacements:
         RequestError: the training data cannot be read.
     """
     try:
-        return replacements_from(run, _training_inputs(run), measured)
+        if run not in _READ:
+            _READ[run] = replacements_from(run, _training_inputs(run), measured)
+        words = _READ[run]
+        return replace(words, most=_room(run, measured)) if isinstance(words, Words) else words
     except (DataError, RequestError) as error:
         raise RequestError(
             f"words that replace others are drawn from the training data: {error}; use view occlusion"

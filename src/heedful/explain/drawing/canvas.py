@@ -12,10 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontEntry, findSystemFonts, fontManager, get_font
+from matplotlib.font_manager import FontEntry, FontProperties, findSystemFonts, fontManager, get_font
 from matplotlib.image import imread
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
+from matplotlib.textpath import TextToPath
+from rich.cells import cell_len
 
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import printable
@@ -133,6 +135,15 @@ def colours() -> Colormap:
 def text_colour(colour: Sequence[float]) -> str:
     """Return black or white, whichever is readable on a colour (RGB from 0 to 1)."""
     return "white" if sum(a * b for a, b in zip(_LIGHT, colour, strict=False)) < 0.5 else "black"
+
+
+def text_width(text: str, size: float) -> float:
+    """Return the width in inches of a text of a size in points; estimated if the default font lacks it."""
+    known = _font_characters(fontManager.findfont(fontManager.defaultFamily["ttf"]))
+    own = "".join(character for character in text if ord(character) in known)
+    points, _, _ = TextToPath().get_text_width_height_descent(own, FontProperties(size=size), ismath=False)
+    others = "".join(character for character in text if ord(character) not in known)
+    return float(points + 0.6 * size * cell_len(others)) / 72
 
 
 def shorten(text: str, limit: int) -> str:

@@ -21,7 +21,7 @@ from heedful.explain.drawing import on_figure
 from heedful.explain.drawing.canvas import check_size
 from heedful.explain.drawing.matrix import check_weights
 from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues
-from heedful.explain.summary import patch_attention, summary_matrix
+from heedful.explain.summary import facts_of, patch_attention, summary_matrix
 from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
 
@@ -69,7 +69,7 @@ def figure_of(explanation: "Explanation", *, tokens: bool = False) -> Figure:
     drawings: list[Drawing] = [_drawing_of_attention(explanation, tokens)] if not names else []
     for name in names:
         drawings += view_module(name).drawings(explanation, explanation.views[name])
-    return on_figure.figure(drawings, explanation.axes, title=explanation.text)
+    return on_figure.figure(drawings, explanation.axes, title=explanation.text, note=facts_of(explanation))
 
 
 def _drawing_of_attention(explanation: "Explanation", tokens: bool) -> Drawing:

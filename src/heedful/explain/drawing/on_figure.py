@@ -31,6 +31,7 @@ from heedful.explain.drawing.canvas import (
     shorten,
     style_frame,
     text_colour,
+    text_width,
     wrap_lines,
 )
 from heedful.explain.drawing.matrix import number_format, printable
@@ -58,6 +59,8 @@ NARROWEST = 4.2
 """Minimum inches of a drawing's width, with its title and note."""
 NARROWEST_PART = 0.24
 """Minimum inches of a row or column, or part of several, that has a name."""
+SHORTEST_BAR = 0.8
+"""Minimum inches of the longest bar."""
 PANELS_PER_ROW = 4
 """Images per row."""
 LONGEST_LABEL = 28
@@ -86,13 +89,16 @@ class Layout:
     note: str = ""
 
 
-def figure(drawings: Sequence[Drawing], axes: Mapping[str, Axis], *, title: str = "") -> Figure:
+def figure(
+    drawings: Sequence[Drawing], axes: Mapping[str, Axis], *, title: str = "", note: str = ""
+) -> Figure:
     """Draw drawings one below another.
 
     Args:
         drawings: the drawings; those that are not for images are left out.
         axes: the axes of the explanation.
         title: above them, one paragraph per line; long lines are wrapped.
+        note: below them, in small type.
 
     Raises:
         RequestError: there is nothing to draw, or too much to be readable.
@@ -117,7 +123,8 @@ def figure(drawings: Sequence[Drawing], axes: Mapping[str, Axis], *, title: str 
         for layout, (above, below) in zip(layouts, texts, strict=True)
     ]
     full = max(widths)
-    whole = new_figure(full, sum(heights) + 0.22 * _n_lines(wrap_lines(title, int(11 * full))))
+    around = _n_lines(wrap_lines(title, int(11 * full))) + _n_lines(wrap_lines(note, int(14 * full)))
+    whole = new_figure(full, sum(heights) + 0.22 * around)
     rows = whole.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
     for row, width, layout, (above, below) in zip(rows, widths, layouts, texts, strict=True):
         part = _middle(row, width / full)
@@ -126,7 +133,7 @@ def figure(drawings: Sequence[Drawing], axes: Mapping[str, Axis], *, title: str 
             part.suptitle(above, fontsize=10, parse_math=False)
         if below:
             part.supxlabel(below, fontsize=9, color="0.35", parse_math=False)
-    return finish_figure(whole, title)
+    return finish_figure(whole, title, note)
 
 
 def _middle(row: SubFigure, share: float) -> SubFigure:
@@ -160,6 +167,14 @@ def _(drawing: TokenValues, axes: Mapping[str, Axis]) -> Layout:
     limit = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     is_signed = bool((values < 0).any())
     labels = [shorten(row.label, LONGEST_LABEL) for row in rows]
+    form = number_format(values)
+    numbers = [f"{value:{form}}" for value in values]
+    # The axis reaches beyond the longest bar by as much as its number needs.
+    number_width = max((text_width(number, 8) for number in numbers), default=0.0) + 0.12
+    label_width = max((text_width(label, 9) for label in labels), default=0.0) + 0.3
+    width = max(6.0, label_width + 2 * (number_width + SHORTEST_BAR))
+    longest_bar = (width - label_width) / (1 + is_signed) - number_width
+    end = limit * (longest_bar + number_width) / longest_bar
 
     def draw(part: SubFigure) -> None:
         panel = part.add_subplot()
@@ -175,16 +190,15 @@ def _(drawing: TokenValues, axes: Mapping[str, Axis]) -> Layout:
             edgecolor="0.6",
             linewidth=0.4 * is_signed,
         )
-        form = number_format(values)
-        panel.bar_label(bars, [f"{value:{form}}" for value in values], padding=3, fontsize=8, color="0.35")
+        panel.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35")
         panel.axvline(0, color="0.6", linewidth=0.8)
-        panel.set_xlim(-1.3 * limit if is_signed else 0, 1.3 * limit)
+        panel.set_xlim(-end if is_signed else 0, end)
         panel.set_ylim(len(rows) - 0.4, -0.6)
         panel.set_xticks([])
         label_rows(panel, labels)
         panel.set_xlabel(drawing.name, fontsize=9)
 
-    return Layout(6.0, ROW_HEIGHT * len(rows) + 0.5, draw)
+    return Layout(width, ROW_HEIGHT * len(rows) + 0.5, draw)
 
 
 # Tables
@@ -363,7 +377,8 @@ def _(drawing: Heat, axes: Mapping[str, Axis]) -> Layout:
         if drawing.has_named_cells:
             _draw_lines_between(panel, len(rows), len(columns))
         shrink = min(0.8, 1.6 / height)
-        bar = part.colorbar(image, ax=panel, ticks=ticks, format="%.3g", shrink=shrink, aspect=14, pad=0.02)
+        bar = part.colorbar(image, ax=panel, ticks=ticks, shrink=shrink, aspect=14, pad=0.02)
+        bar.set_ticklabels([f"{tick * drawing.largest:.3g}" for tick in ticks])
         bar.outline.set_visible(False)
 
     above = (0.06 * longest + 0.4) if is_slanted else 0.35

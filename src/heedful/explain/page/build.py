@@ -8,7 +8,6 @@ import base64
 import hashlib
 import html
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cache
@@ -24,7 +23,13 @@ from heedful.errors import RequestError
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.drawing.matrix import check_weights, thumbnail
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
-from heedful.explain.summary import alignment_of, summary_matrix
+from heedful.explain.summary import (
+    alignment_of,
+    answer_probability,
+    probability_text,
+    rounded_probability,
+    summary_matrix,
+)
 from heedful.explain.views import VIEWS, view_module
 from heedful.tasks.model_input import Axis
 from heedful.tasks.prediction import answer_text
@@ -48,9 +53,6 @@ ALTERNATIVES = 4
 SCRIPT = ("base", "numbers", "colours", "heads", "head", "flows", "token", "further", "page")
 """Files of the page's script, in order; the last one starts it."""
 
-DIGITS = 6
-"""Significant digits of a probability."""
-
 ABOUT_WEIGHTS = (
     "Weights are stored to within 0.00001 and shown to four decimal places; thumbnail cells are means.",
     "Attention weights show what a head attends to; they do not explain why the model gave this answer.",
@@ -61,7 +63,6 @@ KINDS = ("tokens", "table", "patches", "heat", "image")
 """Kinds of drawings (`heedful.explain.drawings`)."""
 
 _OF_AXES = ("tokens", "patches")
-_LABELLING = ("classification", "image-classification", "question-answering")
 
 Head = int | None
 """Index of a head, from 0; None: the mean of the heads in the map."""
@@ -135,7 +136,7 @@ def page_data(explanation: "Explanation", exact: Sequence[tuple[str, int]] = ())
         ],
         "best": best,
         "written": {
-            name: [None if log_prob is None else _probability(log_prob) for log_prob in log_probs]
+            name: [None if log_prob is None else rounded_probability(log_prob) for log_prob in log_probs]
             for name, log_probs in explanation.log_probs.items()
             if any(
                 log_prob is not None for log_prob in log_probs
@@ -284,11 +285,6 @@ def _axis_json(axis: Axis) -> JsonObject:
     }
 
 
-def _probability(log_prob: float) -> float | None:
-    """Return a probability rounded for JSON; None for NaN."""
-    return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
-
-
 def _facts_html(explanation: "Explanation") -> str:
     """Return the top of the document in plain HTML, readable without the script."""
     answer = explanation.answer
@@ -300,9 +296,7 @@ def _facts_html(explanation: "Explanation") -> str:
     if answer.get("notes"):
         facts.append(("Note", _escape("; ".join(answer["notes"]))))
     if answer.get("follows") is not None:
-        facts.append(
-            ("Second text follows the first", f"probability {_format_probability(answer['follows'])}")
-        )
+        facts.append(("Second text follows the first", f"probability {probability_text(answer['follows'])}"))
     if links := alignment_of(explanation):
         name, pairs = links
         facts.append((name.capitalize(), f'<span title="source-target, from 0">{_escape(pairs)}</span>'))
@@ -319,26 +313,12 @@ def _facts_html(explanation: "Explanation") -> str:
 
 
 def _answer_html(answer: JsonMapping, task: str) -> str:
-    probability = _answer_probability(answer, task)
+    probability = answer_probability(answer, task)
     probability_html = (
-        ""
-        if probability is None
-        else f' <span class="p">probability {_format_probability(probability)}</span>'
+        "" if probability is None else f' <span class="p">probability {probability_text(probability)}</span>'
     )
     text = answer_text(answer)
     return (_quoted_html(text) if text else '<span class="hint">nothing</span>') + probability_html
-
-
-def _answer_probability(answer: JsonMapping, task: str) -> float | None:
-    """Return the probability of a generated text or a label; None if the score is not a probability."""
-    if answer.get("log_probs"):
-        return _probability(math.fsum(answer["log_probs"]))
-    return _probability(answer.get("score", 0.0)) if task in _LABELLING else None
-
-
-def _format_probability(probability: float) -> str:
-    """Format a probability with four decimal places, or in scientific notation if it is smaller."""
-    return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
 
 
 def _input_text(value: object) -> str:

@@ -10,7 +10,8 @@ from torch import Tensor
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.drawing.matrix import on_grid
 from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues, Table, TokenValues
-from heedful.explain.views.shared import rounded_or_none
+from heedful.explain.summary import probability_text
+from heedful.explain.views.shared import headline, rounded_or_none
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ STRONGEST = 4
 
 MOST_PANELS = 6
 """Maximum number of parts of an answer that are drawn over an image."""
+
+MOST_REMOVED = 3
+"""Maximum number of removed words that are named."""
 
 SIGNS = "positive: it supports the answer; negative: it speaks against it"
 
@@ -44,12 +48,18 @@ def attribution_drawings(
 ) -> list[Drawing]:
     """Return bars by word for an answer, a matrix for an answer of several parts, or maps over an image.
 
+    Below them is a table of the answer without the top words (`heedful.explain.attribution.removal`).
+
     Args:
         explanation: the explanation.
         values: of the view.
         title: what the numbers are.
         note: below the drawing.
     """
+    return [*_score_drawings(explanation, values, title, note), *_removal_tables(explanation, values)]
+
+
+def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str, note: str) -> list[Drawing]:
     axis, words, unit = explanation.axes[values["side"]], values["words"], values["unit"]
     names, scores = part_names(values), np.array(values["scores"], dtype=float)
     if axis.grid is not None:
@@ -61,6 +71,8 @@ def attribution_drawings(
     if len(names) == 1:
         title = f"{title}: {unit} {names[0]}" if unit == "number" else f"{title}: {unit} of {names[0]}"
         return [TokenValues(title, values["side"], values["scores"][0], words, note=note)]
+    if np.isnan(scores).any():
+        note += "; a word without a number takes this part of the answer with it"
     largest = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     rows = [
         [name, value, *_strongest(words, row)]
@@ -70,14 +82,49 @@ def attribution_drawings(
     return [
         Table(f"{title}: {unit}", columns, rows, note=note, media={"page", "terminal"}),
         Heat(
-            f"{title}: {unit}, relative to {largest:.3g}",
+            f"{title}: {unit}",
             scores / largest,
             names,
             words,
+            largest=largest,
             note=note,
             media={"page", "image"},
         ),
     ]
+
+
+def _removal_tables(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
+    """Return a table for each part of the answer that was judged."""
+    removal = values.get("removal")
+    if removal is None:
+        return []
+    by, words, measure = removal["judge"], values["words"], removal["measure"]
+    features = "words" if explanation.axes[values["side"]].grid is None else "patches"
+    how = (
+        "left out" if by == "leaving out" else f"replaced by training data (mean of {removal['draws']} draws)"
+    )
+    note = f"removed {features} are {how}; random: mean of {removal['draws']} choices"
+    if "note" in removal:
+        note += f"; {removal['note']}"
+    tables: list[Drawing] = []
+    for part in removal["parts"]:
+        whole = _measured_text(part["value"], measure)
+        rows = [["none", whole, whole]]
+        for step in part["steps"]:
+            removed = [words[i] for i in step["words"]]
+            names = " + ".join(removed)
+            if len(removed) > MOST_REMOVED:
+                names = f"{len(removed) / len(words):.0%} of the {features}"
+            numbers = [_measured_text(step[key], measure) for key in ("value", "random")]
+            rows.append([f"{len(removed)}: {names}", *numbers])
+        of = f" of {part['answer']}" if part["answer"] and measure != "number" else " of the answer"
+        title = f"{headline(measure)}{of} without the top {features}"
+        tables.append(Table(title, ["removed", f"top {features}", "as many random"], rows, note=note))
+    return tables
+
+
+def _measured_text(value: float, measure: str) -> str:
+    return probability_text(value) if measure == "probability" else f"{value:.4g}"
 
 
 def part_names(values: JsonMapping) -> list[str]:

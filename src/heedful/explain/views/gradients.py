@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 DIGITS = 6
 """Significant digits; for a nearly certain answer all gradients are small."""
 
-NOTE = "gradient \N{MULTIPLICATION SIGN} input; the sign is not evidence for or against the answer"
+NOTE = (
+    "magnitude of gradient \N{MULTIPLICATION SIGN} input: how sensitive the answer is; it has no sign, since "
+    "that would be no evidence for or against the answer"
+)
 
 
 def supports(run: LoadedRun) -> bool:
@@ -129,7 +132,10 @@ def _capture_embeddings(model: nn.Module, embeddings: Iterable[str]) -> Iterator
 
 
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
-    """Return the products of each axis; for images those of pixels, in the terminal summed over patches."""
+    """Return the magnitudes of the products of each axis.
+
+    For images these are those of pixels, in the terminal summed over patches.
+    """
     note = f"{NOTE}; score (log-probability of the answer): {values['score']:.4f}"
     title = "Gradient \N{MULTIPLICATION SIGN} input of the"
     images: dict[str, list[PatchPanel]] = {}
@@ -142,8 +148,8 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     for side in values.get("images", ()):
         name, patches = side["name"], explanation.axes[side["name"]].grid
         assert patches is not None
-        sums = block_sums(np.asarray(side["products"], dtype=float), patches)
-        panels = [PatchPanel(f"sum over the pixels of a patch; total {sums.sum():+.4g}", sums)]
+        sums = block_sums(np.abs(np.asarray(side["products"], dtype=float)), patches)
+        panels = [PatchPanel(f"sum of magnitudes over the pixels of a patch; total {sums.sum():.4g}", sums)]
         output.append(PatchValues(f"{title} {name}", name, panels, note=note, media={"terminal"}))
     texts = [side for side in values["sides"] if _is_text(explanation, side["name"])]
     for side in texts:
@@ -151,8 +157,8 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
             TokenValues(
                 f"{title} {side['name']}",
                 side["name"],
-                side["products"],
-                name="product",
+                [abs(product) for product in side["products"]],
+                name="magnitude",
                 others={"gradient norm": side["norms"]},
                 note=note if side is texts[-1] else "",
             )
@@ -167,13 +173,13 @@ def _is_text(explanation: "Explanation", name: str) -> bool:
 def _panels(explanation: "Explanation", values: JsonMapping) -> Iterator[tuple[str, str, Numbers]]:
     """Yield the axis, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
     for side in values.get("images", ()):
-        yield side["name"], "each pixel", np.asarray(side["products"], dtype=float)
+        yield side["name"], "each pixel", np.abs(np.asarray(side["products"], dtype=float))
     for side in values["sides"]:
         axis = explanation.axes.get(side["name"])
         if axis is not None and axis.grid is not None:
-            products = np.asarray(side["products"], dtype=float)
+            products = np.abs(np.asarray(side["products"], dtype=float))
             leading = zip(axis.tokens[: axis.before], products, strict=False)
-            suffix = "".join(f"; {token} {value:+.3g}" for token, value in leading)
+            suffix = "".join(f"; {token} {value:.3g}" for token, value in leading)
             yield side["name"], f"each embedded patch{suffix}", on_grid(products, axis)
 
 

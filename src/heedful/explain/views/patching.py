@@ -22,8 +22,8 @@ from heedful.explain.views.attributed import MOST_PANELS, part_names
 from heedful.explain.views.shared import STACKS, head_table, rounded, rounded_all, stacks_of, two_places
 from heedful.nn.taps import taps
 from heedful.runs.loading import LoadedRun
-from heedful.tasks.model_input import GIVEN, AnswerOptions, ModelInput
-from heedful.tasks.prediction import TaskInput
+from heedful.tasks.model_input import AnswerOptions, ModelInput
+from heedful.tasks.prediction import GIVEN, TaskInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from heedful.tasks.evaluation import PredictedRows
 from heedful.tasks.metrics.calibration import brier_score, calibration_scores
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import GIVEN, Prediction
 from heedful.typing import JsonMapping
 
 LABEL = "label"
@@ -344,6 +344,26 @@ def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int
     ]
     distribution = (labels, log_probs.float().cpu().numpy())
     return replace(best[0], alternatives=best[1:], distribution=distribution)
+
+
+def given_label(answer: Prediction, label: str, labels: Labels) -> Prediction:
+    """Return a label that was given, with its own probability; its notes name the predicted one.
+
+    Args:
+        answer: the prediction; it is returned if it has this label.
+        label: the given label.
+        labels: all labels.
+
+    Raises:
+        RequestError: the label is unknown.
+    """
+    (label,) = check_known([label], labels)
+    if label == answer.text:
+        return answer
+    assert answer.distribution is not None
+    score = float(answer.distribution[1][labels.index(label)])
+    notes = (GIVEN, answer.predicted_note(), *answer.notes)
+    return replace(answer, text=label, score=score, alternatives=[], notes=notes)
 
 
 def label_scores(

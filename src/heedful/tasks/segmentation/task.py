@@ -283,6 +283,7 @@ class ImageSegmentation(ImageTask):
         if options.target is not None:
             (target,) = check_known([options.target], labels)
             explained = (answers == labels.index(target)).nonzero()[:, 0]
+            answer = replace(answer, notes=(f"only patches of {target} are explained", *answer.notes))
             if not len(explained):
                 raise RequestError(f"no patch of the image has the label {options.target!r}; choose another")
         masks = np.full((1, config.image_size, config.image_size), UNSCORED, dtype=np.uint8)

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.explain.attribution.faithfulness import METHODS, RANDOM
+from heedful.explain.attribution.faithfulness import (
+    BETTER,
+    BY_CHANCE,
+    METHODS,
+    OVER_RANDOM,
+    RANDOM,
+    WORSE,
+    Judgement,
+    _over_random,
+)
 
 FILLERS = ["a", "an", "the", "of", "on", "in", "at", "to", "by", "for", "with", "from", "into", "over"]
 DECIDING = {"good": "up", "bad": "down", "great": "up", "awful": "down"}
@@ -75,6 +84,64 @@ def test_the_planted_word_is_found_by_every_method_and_no_random_order_is_as_fai
 
 
 @pytest.mark.slow
+def test_the_verdict_is_that_of_the_interval_over_inputs_and_the_table_fits(run):
+    found = run.faithfulness(data=planted(30, 1))
+    lines = [*found.lines()]
+    assert max(map(len, lines)) <= 80
+    records = [*found.rows()]
+    assert len(records) == 30
+    assert len({record["row"] for record in records}) == 30
+    for score in found.scores:
+        judge, name = score.details["judge"], score.name.partition(",")[0]
+        own = [
+            next(each for each in record["methods"] if (each["method"], each["judge"]) == (name, judge))
+            for record in records
+        ]
+        # Each answer has one part, so that the mean over answers is that over inputs.
+        assert np.mean([each["comprehensiveness"] for each in own]) == pytest.approx(float(score))
+        for measure in ("sufficiency", "top_sign"):
+            assert np.nanmean([each[measure] for each in own]) == pytest.approx(score.details[measure])
+        if name == RANDOM:
+            assert OVER_RANDOM not in score.details
+            continue
+        over = score.details[OVER_RANDOM]
+        random_order = next(each for each in found.scores if each.name == f"{RANDOM}, {judge}")
+        assert over["difference"] == pytest.approx(float(score) - float(random_order))
+        assert over["low"] <= over["difference"] <= over["high"]
+        verdict = BETTER if over["low"] > 0 else WORSE if over["high"] < 0 else BY_CHANCE
+        assert over["verdict"] == verdict
+        assert any(line.startswith(f"    {name}  ") and line.endswith(verdict) for line in lines)
+    assert found["occlusion"].details[OVER_RANDOM]["verdict"] == BETTER
+
+
+@pytest.mark.slow
+def test_in_the_table_each_method_is_beside_the_random_order_of_its_judge(run):
+    found = run.faithfulness(data=planted(3, 1))
+    judge, judges = "", []
+    for line in found.lines():
+        if line.startswith("  judged by "):
+            judge = line.removeprefix("  judged by ")
+        for score in found.scores:
+            if line.startswith(f"    {score.name.partition(',')[0]}  ") and "(" not in line:
+                judges.append((score.name.partition(",")[0], judge))
+    assert {*judges} == {(score.name.partition(",")[0], score.details["judge"]) for score in found.scores}
+
+
+def test_a_random_order_is_not_better_than_another_one_and_a_reversed_one_is_worse():
+    draw = np.random.default_rng(0)
+    measured = draw.normal(0.3, 0.1, (2, 40))
+
+    def by_input(values):
+        return {n: [Judgement(value, 0, 0, 0, 0, 0)] for n, value in enumerate(values)}
+
+    chance = _over_random(by_input(measured[0]), by_input(measured[1]))
+    assert chance["verdict"] == BY_CHANCE
+    assert _over_random(by_input(measured[0] + 0.2), by_input(measured[1]))["verdict"] == BETTER
+    assert _over_random(by_input(measured[0] - 0.2), by_input(measured[1]))["verdict"] == WORSE
+    assert _over_random(by_input(measured[0, :1]), by_input(measured[1])) is None
+
+
+@pytest.mark.slow
 def test_equal_seeds_give_equal_scores_and_inputs_without_words_are_counted(run):
     rows = [{"text": "good", "label": "up"}, *planted(3, 2), {"text": "a bad day", "label": "down"}]
     counted: list[int] = []
@@ -94,6 +161,7 @@ def test_without_training_data_words_of_the_inputs_replace_others(run, monkeypat
     def missing(run):
         raise heedful.errors.DataError("x: no such file")
 
+    replacements._READ.clear()
     monkeypatch.setattr(replacements, "_training_inputs", missing)
     found = run.faithfulness(data=planted(3, 2))
     assert "words that replace others are those of the evaluated inputs" in found.notes[0]

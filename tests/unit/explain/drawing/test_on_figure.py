@@ -114,6 +114,46 @@ def test_only_drawings_for_images_are_drawn():
             drawn(*drawings)
 
 
+NUMBERS = {
+    "signed": [8.906e-05, -2.0, 8.906e-03],
+    "small": [8.906e-09, -8.906e-09, 0.0],
+    "large": [-28924.123, 12.0, inf],
+    "of one sign": [0.1, 2.8924, 1.0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:no installed font", "ignore:Glyph")
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("label", ["a", "W" * 28, "\u4e2d" * 28], ids=["short", "long", "wide"])
+def test_every_number_is_inside_the_frame_and_the_frame_in_the_figure(numbers, label, drawn_on_white):
+    values = NUMBERS[numbers]
+    made = drawn(TokenValues("t", "nowhere", values, [label] * len(values)))
+    drawn_on_white(made)
+    (axes,) = made.axes
+    frame = axes.get_window_extent()
+    assert len(axes.texts) == len(values)
+    for number in axes.texts:
+        extent = number.get_window_extent()
+        assert frame.x0 < extent.x0 < extent.x1 < frame.x1
+        assert frame.y0 < extent.y0 < extent.y1 < frame.y1
+
+
+def test_the_note_of_a_figure_is_below_all_drawings_and_covers_none(drawn_on_white):
+    made = figure([DRAWINGS["products"]], AXES, title="answer", note=LONG)
+    drawn_on_white(made)
+    (part,) = made.subfigs
+    above, below = part._supxlabel.get_window_extent(), made._supxlabel.get_window_extent()
+    assert below.y1 < above.y0 < above.y1 < made.axes[0].get_window_extent().y0
+    assert made._suptitle.get_window_extent().y0 > part._suptitle.get_window_extent().y1
+
+
+def test_the_scale_of_a_matrix_has_its_own_numbers():
+    made = drawn(Heat("t", np.array([[1.0, -0.5]]), ["a"], ["x", "y"], largest=0.542))
+    made.canvas.draw()
+    *_, bar = made.axes
+    assert [float(text) for text in texts_of(bar.get_yticklabels())] == [-0.542, 0.0, 0.542]
+
+
 def texts_of(labels):
     return [label.get_text() for label in labels]
 

@@ -535,21 +535,42 @@ def test_what_the_class_token_sees_stands_beside_the_image(browser, opened):
     assert said.startswith(f"{labels[1]}: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
 
 
+def test_a_matrix_of_words_has_names_and_numbers_and_a_gap_where_there_is_none(browser, opened):
+    scores = np.array([[0.5, np.nan, -1.25], [0.0, 2.5, np.nan]])
+    attribution = {
+        "side": "source",
+        "unit": "log-odds",
+        "words": ["x", "<b>", "z"],
+        "answers": ["A", "B"],
+        "about": ["x", "z"],
+        "values": [1.0, 2.0],
+        "scores": [[None if np.isnan(value) else value for value in row] for row in scores],
+    }
+    opened(replace(translation(), views={"occlusion": attribution}))
+    matrix = "#more section:nth-child(2) "
+    assert texts(browser, f"{matrix} thead th") == attribution["words"]
+    assert texts(browser, f"{matrix} tbody th") == ["x: A", "z: B"]
+    found = texts(browser, f"{matrix} tbody td")
+    for text, value in zip(found, scores.ravel(), strict=True):
+        assert (text == "\u2013") if np.isnan(value) else float(text) == pytest.approx(value, abs=0.005)
+    assert "takes this part of the answer with it" in texts(browser, "#more section > .hint")[-1]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_what_speaks_for_the_answer_is_blue_and_what_against_it_red(browser, opened, dark):
     draw = np.random.default_rng(11)
-    rows, columns = GRID[0] * 2, GRID[1] * 2
-    each_pixel, each_patch = draw.normal(size=(rows, columns)), draw.normal(size=GRID) / 100
-    own = {"products": each_pixel.tolist(), "norms": np.abs(each_pixel).tolist()}
-    embedded = [0.5, *each_patch.ravel().tolist()]
-    gradients = {
-        "score": -1.0,
-        "answers": ["disc"],
-        "sides": [{"name": "input", "products": embedded, "norms": np.abs(embedded).tolist()}],
-        "images": [{"name": "input", **own}],
+    scores = [draw.normal(size=GRID), draw.normal(size=GRID) / 100]
+    attribution = {
+        "side": "input",
+        "unit": "log-odds",
+        "words": [str(n) for n in range(scores[0].size)],
+        "answers": ["disc", "ring"],
+        "about": [],
+        "values": [1.0, 2.0],
+        "scores": [values.ravel().tolist() for values in scores],
     }
-    opened(replace(image(), views={"gradients": gradients}), dark=dark)
-    for n, values in enumerate((each_pixel, each_patch)):
+    opened(replace(image(), views={"occlusion": attribution}), dark=dark)
+    for n, values in enumerate(scores):
         most = np.abs(values).max()
         found = pixels(browser, "#more figure .frame canvas", n)[..., :3]
         assert found.shape[:2] == values.shape
@@ -672,12 +693,13 @@ def test_a_walk_by_keyboard(browser, opened):
         browser.press("Tab")
         met.append(focused(browser))
         assert browser.execute(OUTLINED), f"no outline at {met[-1]}"
-    # One stop for each kind of attention, then the controls of the head, its map, its table, its token.
-    assert met[:8] == ["skip", "scheme", "thumb", "thumb", "thumb", "unit", "scale", "map"]
+    # The table of a view; one stop for each kind of attention, then the controls of the head, its map, its
+    # table, its token.
+    assert met[:9] == ["skip", "scheme", "scroll", "thumb", "thumb", "thumb", "unit", "scale", "map"]
     assert {"SUMMARY", "direction", "chip"} <= {*met}
 
     opened(translation())
-    browser.press("Tab", "Tab", "Tab", "Right", "Down")
+    browser.press("Tab", "Tab", "Tab", "Tab", "Right", "Down")
     label = browser.execute("return document.activeElement.getAttribute('aria-label')")
     assert label.startswith("Layer 2, head 2; largest weight: ")
     browser.press("Enter")

@@ -91,3 +91,28 @@ def test_nothing_and_too_much_are_refused(explained, name):
         ]
     with pytest.raises(RequestError, match=r"at most 120 .*, got"):
         figure_of(replace(seen, views={name: long}))
+
+
+@pytest.mark.parametrize("name", ["classification", "sets of labels", "tagging", "translation", "images"])
+def test_scores_of_words_are_those_of_the_view_in_rows_for_tables(explained, name):
+    run, given = explained(name)
+    seen = explain_input(run, given, maps=NO_MAPS, views=["occlusion"])
+    view, rows = seen.views["occlusion"], seen.word_scores("occlusion")
+    n = len(view["words"])
+    assert [row["score"] for row in rows] == [score for scores in view["scores"] for score in scores]
+    assert [row["word"] for row in rows] == view["words"] * len(view["answers"])
+    assert [row["index"] for row in rows] == [*range(n)] * len(view["answers"])
+    assert [row["answer"] for row in rows[::n]] == view["answers"]
+    assert [row["about"] for row in rows[::n]] == (view["about"] or [""] * len(view["answers"]))
+    with pytest.raises(RequestError, match=r"no scores of words by view 'lens'; it has occlusion"):
+        seen.word_scores("lens")
+
+
+def test_words_that_take_their_tag_with_them_are_explained_in_every_medium(explained):
+    run, given = explained("tagging")
+    for view, is_gone in (("occlusion", True), ("replacement", False)):
+        seen = explain_input(run, given, maps=NO_MAPS, views=[view])
+        drawings = drawn(seen, view)
+        assert {medium for drawing in drawings for medium in drawing.media} == {"page", "terminal", "image"}
+        for drawing in drawings:
+            assert ("takes this part of the answer with it" in drawing.note) == is_gone

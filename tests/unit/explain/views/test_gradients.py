@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 from torch import nn
 
 from heedful.api.run import load
@@ -17,6 +18,7 @@ from heedful.data.batch import Batch
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.drawing.on_figure import PLAIN
 from heedful.explain.drawing.on_terminal import lines
 from heedful.explain.views import view_module
 from heedful.explain.views.gradients import block_sums, compute
@@ -141,14 +143,14 @@ def test_patches_have_products_of_their_own_where_they_are_embedded(explained):
 def test_pixels_and_patches_stand_beside_the_image(explained):
     seen = explain_input(*explained("images"), views=["gradients"])
     values = seen.views["gradients"]
-    pixels, patches = (np.array(values[part][0]["products"]) for part in ("images", "sides"))
+    pixels, patches = (np.abs(values[part][0]["products"]) for part in ("images", "sides"))
     beside, _ = view_module("gradients").drawings(seen, values)
     drawn = beside.to_dict()
     one, other = drawn["images"]
     assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("patches", INPUT, True)
     assert (one["grid"], one["values"]) == ([6, 6], pixels.ravel().tolist())
     assert (other["grid"], other["values"]) == ([2, 2], patches[1:].tolist())
-    assert f"<cls> {patches[0]:+.3g}" in other["label"]
+    assert f"<cls> {patches[0]:.3g}" in other["label"]
     photo, first, second = [axes for axes in figure_of(seen).axes if axes.get_title()]
     assert photo.get_title() == "the image"
     for axes, wanted in ((first, pixels), (second, patches[1:].reshape(2, 2))):
@@ -159,14 +161,14 @@ def test_pixels_and_patches_stand_beside_the_image(explained):
 def test_the_terminal_has_sums_over_patches(explained):
     seen = explain_input(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
     values, (rows, columns) = seen.views["gradients"], seen.axes[INPUT].grid
-    pixels = np.array(values["images"][0]["products"])
+    pixels = np.abs(values["images"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
     *_, drawing = view_module("gradients").drawings(seen, values)
     assert drawing.media == {"terminal"}
     (panel,) = drawing.panels
     np.testing.assert_allclose(panel.values, sums)
-    assert f"total {pixels.sum():+.4g}" in panel.label
-    assert "the sign is not evidence" in drawing.note
+    assert f"total {pixels.sum():.4g}" in panel.label
+    assert "it has no sign" in drawing.note
     assert f"{values['score']:.4f}" in drawing.note
 
 
@@ -183,7 +185,7 @@ def test_the_terminal_tells_numbers_of_any_size(explained, scale):
         rows = [line.split() for line in lines(drawing, seen.axes)[2 : 2 + n]]
         for number, name in enumerate(("products", "norms")):
             found = [float(row[number]) for row in rows]
-            assert found == pytest.approx(side[name], abs=1e-2 * max(map(abs, side[name])))
+            assert found == pytest.approx(np.abs(side[name]), abs=1e-2 * max(map(abs, side[name])))
 
 
 def test_of_texts_each_token_has_a_bar(explained):
@@ -191,10 +193,11 @@ def test_of_texts_each_token_has_a_bar(explained):
     drawings = view_module("gradients").drawings(seen, seen.views["gradients"])
     assert [drawing.axis for drawing in drawings] == ["source", "prefix"]
     for drawing, side in zip(drawings, seen.views["gradients"]["sides"], strict=True):
-        assert drawing.values == side["products"]
+        assert drawing.values == [abs(product) for product in side["products"]]
         assert drawing.others == {"gradient norm": side["norms"]}
     for each, side in zip(figure_of(seen).axes, seen.views["gradients"]["sides"], strict=True):
-        assert [bar.get_width() for bar in each.patches] == side["products"]
+        assert [bar.get_width() for bar in each.patches] == [abs(product) for product in side["products"]]
+        assert {bar.get_facecolor() for bar in each.patches} == {to_rgba(PLAIN)}
         assert [label.get_text() for label in each.get_yticklabels()] == [*seen.axes[side["name"]].tokens]
 
 

@@ -87,9 +87,32 @@ function strongestPatches(grid, values, label) {
   return places.map((n) => `row ${Math.floor(n / grid[1]) + 1}, column ${(n % grid[1]) + 1}: ${label(values[n])}`).join("; ");
 }
 
+/** Draw a matrix whose rows and columns have names as a table with its numbers. */
+function namedHeat(view) {
+  const most = view.largest ?? 1;
+  const label = aligned(most);
+  const top = element("tr", {}, element("td"), ...view.columns.map((name) => element("th", { scope: "col" }, named(name))));
+  const levels = sixteen(view.levels);
+  const rows = view.rows.map((name, i) => {
+    const cells = view.columns.map((_, j) => {
+      const level = levels[i * view.columns.length + j];
+      if (level === 0) return element("td", {}, "\u2013");
+      const value = (2 * (level - 1)) / (LEVELS - 1) - 1;
+      const cell = element("td", { class: "tinted" }, label(value * most));
+      tint(cell, value);
+      return cell;
+    });
+    return element("tr", {}, element("th", { scope: "row" }, named(name)), ...cells);
+  });
+  const table = element("table", { class: "plain" }, element("thead", {}, top), element("tbody", {}, ...rows));
+  const hint = levels.some((level) => level > 0 && level < (LEVELS + 1) / 2) ? "Blue: positive; red: negative." : "Stronger colour: larger value.";
+  return headed(view.title, hint, element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
+}
+
 /** Draw values from -1 to 1 as one image: positive blue, negative red, NaN empty. */
 function heatView(view) {
   const [rows, columns] = view.size;
+  if (view.rows && rows * columns <= TABLE) return namedHeat(view);
   const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} values`, width: columns, height: rows });
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
@@ -101,7 +124,8 @@ function heatView(view) {
   canvas.getContext("2d").putImageData(image, 0, 0);
   const scale = Math.max(1, Math.floor(420 / Math.max(rows, columns)));
   canvas.style.setProperty("width", `${scale * columns}px`);
-  return headed(view.title, "Blue: 1; red: -1.", element("div", { class: "heat" }, canvas));
+  const most = number(view.largest ?? 1);
+  return headed(view.title, `Blue: ${most}; red: -${most}.`, element("div", { class: "heat" }, canvas));
 }
 
 function imageView(view) {
