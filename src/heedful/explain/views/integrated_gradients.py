@@ -52,7 +52,8 @@ def _sum(explanation: "Explanation", values: JsonMapping) -> str:
     """Return what the scores sum to, and whether the model gives the answer without the words, too."""
     (value,), (baseline,), (scores,) = values["values"], values["baseline"], values["scores"]
     feature = "word" if explanation.axes[values["side"]].grid is None else "pixel"
-    text = f"{value:.2f} = {baseline:.2f} with the mean {feature} at every place {sum(scores):+.2f} of these"
+    total = f"{sum(scores):+.2f} (these {feature}s)"
+    text = f"{value:.2f} = {baseline:.2f} (the mean {feature} at every place) {total}"
     if values["unit"] == "log-odds" and baseline > 0:
-        text += ", which make the answer surer, but the model gives it without them too"
+        text += ", which make the answer surer; the model gives it without them, too"
     return text

@@ -69,9 +69,9 @@ def test_the_view_says_what_the_baseline_has_and_whether_it_gives_the_answer_too
         values = seen.views["integrated-gradients"]
         (value,), (baseline,), (gap,) = values["values"], values["baseline"], values["gap"]
         assert value == pytest.approx(baseline + sum(values["scores"][0]) + gap, abs=1e-4)
-        (drawing,) = view.drawings(seen, values)
-        assert f"{value:.2f} = {baseline:.2f} with the mean word at every place" in drawing.note
-        assert ("gives it without them too" in drawing.note) == (baseline > 0)
+        drawing = view.drawings(seen, values)[0]
+        assert f"{value:.2f} = {baseline:.2f} (the mean word at every place) " in drawing.note
+        assert ("gives it without them, too" in drawing.note) == (baseline > 0)
 
 
 class Identity(nn.Module):
