@@ -14,14 +14,25 @@ from heedful.cli import options
 from heedful.cli.input_streams import Source
 from heedful.cli.inputs import Inputs as FileInputs
 from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
-from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width
+from heedful.cli.output import (
+    check_not_input,
+    check_out,
+    log,
+    one_line,
+    result,
+    result_in_pieces,
+    terminal_width,
+)
+from heedful.cli.tables import TABLES
+from heedful.cli.word_tables import VIEWS_OF_WORDS, check_views, write_words
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import ALL, PAGE, SUFFIXES, VIEWS, check_image, check_names, view_module
-from heedful.files import IMAGES
+from heedful.files import IMAGES, has_suffix
 
 if TYPE_CHECKING:
     from heedful.api.run import Run
+    from heedful.data.lines import Record
     from heedful.explain.alignment.word_alignment import HeadChoice
     from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
@@ -99,11 +110,50 @@ class Inputs:
             RequestError: there is no input, or ``--pair`` is given with several inputs.
             DataError: the file does not exist, or an input in it cannot be read.
         """
-        texts, others = self._texts(), [*self._in_file(run)]
+        texts, others = self._arguments(run), [*self._in_file(run)]
         if not texts and not others:
-            file = self.inputs
-            problem = f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE"
-            raise RequestError(problem)
+            raise self._no_input()
+        if self.pair is not None:
+            if _max_texts(run) == 1:
+                raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")
+            if len(texts) + len(others) > 1 or not all(isinstance(other, str) for other in others):
+                raise RequestError(
+                    "--pair: not supported with several inputs; separate the two texts of each by a tab"
+                )
+            return [(str([*texts, *others][0]), from_command_line(self.pair))]
+        return [*texts, *others]
+
+    def records(self, run: "Run") -> "Iterator[tuple[Record, TaskInput]]":
+        """Yield each input that is not empty with its record; of a record with an error, the input is empty.
+
+        The record of an argument has the field ``input``.
+
+        Raises:
+            RequestError: as of `read`; or ``--pair`` is given.
+        """
+        from heedful.data.lines import EmptyLineError, Location, Record
+
+        if self.pair is not None:
+            raise RequestError("--pair: not supported with a table; separate the two texts by a tab")
+        if not self.input and self.inputs is None:
+            raise self._no_input()
+        for given in self._arguments(run):
+            text = "\t".join(map(str, given)) if isinstance(given, tuple) else str(given)
+            yield Record(Location(""), {"input": text}), given
+        for record in self._records(run):
+            if isinstance(record.error, EmptyLineError):
+                continue
+            task_input = "" if record.error else run.task.columns.input_of(record.row)
+            if record.error or not _is_blank(task_input):
+                yield record, task_input
+
+    def _no_input(self) -> RequestError:
+        file = self.inputs
+        return RequestError(f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE")
+
+    def _arguments(self, run: "Run") -> "list[TaskInput]":
+        """Return the inputs of the command line; two texts with a tab between them are a pair."""
+        texts = self._texts()
         if not run.task.columns.images:
             for text in self.input or []:
                 if os.path.isfile(text):
@@ -112,18 +162,9 @@ class Inputs:
                         f"(several need --view {', '.join(OVER_INPUTS[:-1])} or {OVER_INPUTS[-1]})"
                     )
             texts = [from_command_line(text) for text in texts]
-        max_texts = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
-        if self.pair is not None:
-            if max_texts == 1:
-                raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")
-            if len(texts) + len(others) > 1 or not all(isinstance(other, str) for other in others):
-                raise RequestError(
-                    "--pair: not supported with several inputs; separate the two texts of each by a tab"
-                )
-            return [(str([*texts, *others][0]), from_command_line(self.pair))]
-        if max_texts == 1:
-            return [*texts, *others]
-        return [*(tuple(text.split("\t")) if "\t" in text else text for text in texts), *others]
+        if _max_texts(run) == 1 or self.pair is not None:
+            return [*texts]
+        return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
     def _texts(self) -> list[str]:
         arguments = self.input or []
@@ -140,12 +181,7 @@ class Inputs:
         """
         from heedful.data.lines import EmptyLineError
 
-        if self.inputs is None:
-            if self.column:
-                raise RequestError("--column: names the columns of a file; add --inputs FILE")
-            return
-        given = FileInputs(file=[self.inputs], column=self.column)
-        for record in given.read(given.source(run.folder.path, "explain"), run).records:
+        for record in self._records(run):
             if isinstance(record.error, EmptyLineError):
                 continue
             if record.error is not None:
@@ -153,6 +189,18 @@ class Inputs:
             task_input = run.task.columns.input_of(record.row)
             if not _is_blank(task_input):
                 yield task_input
+
+    def _records(self, run: "Run") -> "Iterator[Record]":
+        if self.inputs is not None:
+            given = FileInputs(file=[self.inputs], column=self.column)
+            yield from given.read(given.source(run.folder.path, "explain"), run).records
+        elif self.column:
+            raise RequestError("--column: names the columns of a file; add --inputs FILE")
+
+
+def _max_texts(run: "Run") -> int:
+    """Return the number of texts that an input may have."""
+    return len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
 
 
 def _is_blank(task_input: "TaskInput") -> bool:
@@ -237,11 +285,17 @@ class Form:
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of attention) "
-            "or data (.json)."
+            help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of "
+            "attention), data (.json), or scores of the words of all inputs (.csv, .tsv, .xlsx: with "
+            f"--view {', '.join(VIEWS_OF_WORDS[:-1])} or {VIEWS_OF_WORDS[-1]})."
         ),
     ] = None
     as_json: Json = False
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a table of words is written, of all inputs."""
+        return self.out is not None and has_suffix(self.out.name, *TABLES)
 
     def check(self, views: Sequence[str]) -> "tuple[int, list[HeadChoice]]":
         """Check, before any work, that the views exist and support the output format, and the options.
@@ -252,8 +306,10 @@ class Form:
         Raises:
             RequestError: an option is not supported, or its value is invalid.
         """
-        check_out(self.out, SUFFIXES)
+        check_out(self.out, (*SUFFIXES, *TABLES))
         check_names(views)
+        if self.out is not None and self.is_table:
+            check_views(views, self.out)
         suffix = None if self.out is None else self.out.suffix.lower()
         if suffix in IMAGES:
             check_image(views)
@@ -280,6 +336,9 @@ def explain(
     memory, exact = form.check(attention.views)
     from heedful.api.run import load
 
+    if form.is_table:
+        _write_words(load(run, device=device), inputs, attention, answer, form)
+        return
     explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
         _log_unavailable_views(explanation)
@@ -317,6 +376,35 @@ def _explain_first(
         others=other_inputs,
         limit=memory,
     )
+
+
+def _write_words(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, form: Form) -> None:
+    """Write the scores of the words of all inputs to a table.
+
+    Raises:
+        RequestError: an option is not supported with a table.
+        WorkError: as of `write_words`.
+    """
+    assert form.out is not None
+    if form.as_json:
+        raise RequestError(
+            f"--json: not supported with --out {form.out}, which is a table; remove one of them"
+        )
+    decoding, target = answer.changed(run.recipe.decoding), inputs.target
+    if inputs.inputs not in (None, "-"):
+        check_not_input(form.out, [inputs.inputs])
+
+    def explained(task_input: "TaskInput") -> "Explanation":
+        return run.explain(
+            task_input,
+            kinds=[],
+            views=attention.views,
+            target=None if target is None else from_command_line(target),
+            alternative=answer.alternative,
+            decoding=decoding,
+        )
+
+    write_words(inputs.records(run), explained, attention.views, form.out)
 
 
 def _log_unavailable_views(explanation: "Explanation") -> None:

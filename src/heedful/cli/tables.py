@@ -20,7 +20,10 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from heedful.tasks.prediction import Prediction
 
-OUTPUTS = (".csv", ".tsv", ".xlsx", ".jsonl")
+TABLES = (".csv", ".tsv", ".xlsx")
+"""Suffixes of tables."""
+
+OUTPUTS = (*TABLES, ".jsonl")
 """Suffixes of files for predictions."""
 
 PREDICTION, CONFIDENCE, INTERVAL = "prediction", "confidence", ("low", "high")
@@ -76,7 +79,14 @@ class TableWriter(ExitStack):
         if self.is_jsonl:
             self._records.write(json_text(prediction.to_dict(own), allow_nan=False) + "\n")
             return
-        predicted = self._columns_of(prediction)
+        self.add_row(own, self._columns_of(prediction))
+
+    def add_row(self, own: JsonMapping, predicted: JsonMapping) -> None:
+        """Add a row of a table: the fields of an input, and further columns.
+
+        Raises:
+            RequestError: as of `add`.
+        """
         self._own_names |= dict.fromkeys(own)
         self._predicted_names |= dict.fromkeys(predicted)
         if clashes := [name for name in self._own_names if name in self._predicted_names]:

@@ -31,12 +31,14 @@ class View:
         description: what it shows, for the help of the command.
         requirement: what it requires of a run, for messages: "the view lens needs ...".
         is_over_inputs: whether it uses several inputs together.
+        has_word_scores: whether it has a score for each word (`Explanation.word_scores`).
         remedy: how to get a run that meets the requirement, if a setting decides it.
     """
 
     description: str
     requirement: str
     is_over_inputs: bool = False
+    has_word_scores: bool = False
     remedy: str = ""
 
 
@@ -49,13 +51,19 @@ VIEWS: dict[str, View] = {
         "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
     "occlusion": View(
-        "change of the answer if a word, or a patch of an image, is left out", "words or patches"
+        "change of the answer if a word, or a patch of an image, is left out",
+        "words or patches",
+        has_word_scores=True,
     ),
     "replacement": View(
-        "change of the answer if a word is replaced by words of the training data", "words or patches"
+        "change of the answer if a word is replaced by words of the training data",
+        "words or patches",
+        has_word_scores=True,
     ),
     "integrated-gradients": View(
-        "gradient of the answer along a path from a baseline, by word", "an embedding, or pixels"
+        "gradient of the answer along a path from a baseline, by word",
+        "an embedding, or pixels",
+        has_word_scores=True,
     ),
     "gradients": View(
         "gradient x input of the answer, for each input token or pixel", "an embedding, or pixels"
