@@ -162,5 +162,6 @@ def _public(arguments: Sequence[str]) -> list[str]:
         elif skips_next:
             skips_next = False
         else:
-            arguments_shown.append(Path(argument).name if Path(argument).is_absolute() else argument)
+            paths = map(Path, argument.split("="))  # RUN=FILE
+            arguments_shown.append("=".join(path.name if path.is_absolute() else str(path) for path in paths))
     return arguments_shown
