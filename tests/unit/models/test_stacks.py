@@ -206,7 +206,8 @@ PATTERNS = {
         "model: layer.mixer.kind=fourier is not supported by this model, which does not see later tokens"
     ),
     "model.pattern=[]": "model.pattern: expected at least 1 entries, got 0",
-    "model.pattern=[1]": "model.pattern.0=1: expected a map, got 1",
+    "model.pattern=[1]": "model.pattern.0=1: expected a map, got 1; the keys here are "
+    "mixer, channels, norm, norm_placement",
 }
 
 
