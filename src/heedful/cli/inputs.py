@@ -102,11 +102,11 @@ class Inputs:
         try:
             source = Source.of(file)
         except (DataError, OSError) as error:  # OSError: a text may be too long for a file name
-            if not run.exists():
-                raise missing_run(run) from None
             if os.path.exists(file) or not (" " in file or not Path(file).suffix):
                 raise
             problem = error if isinstance(error, DataError) else f"{one_line(file[:60])}…: no such file"
+            if not run.exists():
+                raise DataError(f"{problem}; {missing_run(run)}") from None
             text = shlex.quote(file) if len(file) <= 60 else "TEXT"
             command = f"heedful {verb} {shlex.quote(str(run))}"
             remedy = f"{command} {text}" if verb == "explain" else f"echo {text} | {command}"

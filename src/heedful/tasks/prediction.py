@@ -188,7 +188,8 @@ class Prediction:
 
     def without_answer(self, otherwise: str | None) -> Self:
         """Return the prediction of an empty input: its notes, and a text in place of the answer, if any."""
-        return type(self)(otherwise or "", score=None, notes=self.notes, answered=False)
+        text, alignment = otherwise or "", self.alignment
+        return type(self)(text, score=None, notes=self.notes, answered=False, alignment=alignment)
 
     def above(self, threshold: float, otherwise: str | None) -> Self:
         """Return the answer if its probability is not less than a threshold.

@@ -70,7 +70,10 @@ def test_escapes_are_read_as_outputs_write_them(letters, tmp_path):
     [
         (["--jsonl", "--to", "lines"], "--jsonl is not supported with --to; use --from and --to"),
         (["--jsonl", "--from", "lines"], "--jsonl is not supported with --from; use --from and --to"),
-        (["--n-best", "2"], "--n-best and --attention require --jsonl (or --to jsonl), without --out"),
+        (
+            ["--n-best", "2"],
+            "--n-best and --attention require --to jsonl",
+        ),
         (["--from", "lines", "--column", "a"], "--column requires a table"),
     ],
 )
