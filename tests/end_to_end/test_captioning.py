@@ -114,7 +114,7 @@ def test_json_lines_with_answers_and_weights_over_the_patches(heedful, folder):
     assert first["grid"] == [2, 2]
     weights = np.array(first["attention"])
     assert weights.shape == (1, 3, len(first["tokens"]) + 1, 4)
-    assert second["error"] == "gone.png: no such file"
+    assert second["error"] == "standard input:2: gone.png: no such file"
     for record in (first, second):
         check("prediction", record)
 

@@ -128,7 +128,10 @@ def refused(done, *messages, status=2):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["red", "--out", "x.pdf"], "--out x.pdf: file name must end in .html, .svg, .png or .json"),
+        (
+            ["red", "--out", "x.pdf"],
+            "--out x.pdf: file name must end in .html, .svg, .png, .json, .csv,",
+        ),
         (["red", "--layer", "2"], "it must be between 1 and 1, got 2"),
         (["red", "--head", "3"], "it must be between 1 and 2, got 3"),
         (["red", "--kind", "croos"], "(did you mean 'cross'?)"),

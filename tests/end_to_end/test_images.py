@@ -97,7 +97,7 @@ def test_several_images_and_folders_may_be_named(heedful, folder, tmp_path):
     done = heedful("predict", "run", "test/red", "--out", tmp_path / "out.csv", cwd=folder)
     assert (done.status, done.out) == (0, ""), done.err
     header, *records = (tmp_path / "out.csv").read_text().splitlines()
-    assert header == "image,prediction,p(blue),p(red)"
+    assert header == "image,prediction,confidence,p(blue),p(red)"
     paths = sorted(path.relative_to(folder) for path in (folder / "test/red").glob("*.png"))
     assert [record.split(",")[0] for record in records] == [str(path) for path in paths]
 
@@ -145,7 +145,7 @@ def test_json_lines_have_the_labels_or_the_error(heedful, folder):
     for record in (first, second):
         check("prediction", record)
     assert (first["output"], first["input"]["id"], first["alternatives"][0]["output"]) == ("red", 0, "blue")
-    assert (second["input"]["id"], second["error"]) == (1, "x: no such file")
+    assert (second["input"]["id"], second["error"]) == (1, "standard input:2: x: no such file")
 
 
 def test_json_lines_without_a_path_have_an_error(heedful, folder):
@@ -162,7 +162,7 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
     assert [record.get("error") for record in found] == [
         None,
         "standard input:2: field 'image' must be text, got null; remove such rows",
-        "3: no such file",
+        "standard input:3: 3: no such file",
         None,
         "standard input:5: no field 'image'; there are id",
     ]

@@ -89,7 +89,11 @@ def test_json_lines_have_the_mask(heedful, folder):
     first, second = map(json.loads, done.out.splitlines())
     for record in (first, second):
         check("prediction", record)
-    assert (first["input"]["id"], second["input"]["id"], second["error"]) == (0, 1, "x: no such file")
+    assert (first["input"]["id"], second["input"]["id"], second["error"]) == (
+        0,
+        1,
+        "standard input:2: x: no such file",
+    )
     assert first["output"]["size"] == [56, 48]
     assert sum(length for _, length in first["output"]["runs"]) == 56 * 48
     assert first["output"]["runs"][0] == [255, 4]
@@ -185,5 +189,5 @@ def test_missing_masks_are_found_before_anything_else(heedful, folder, tmp_path)
 def test_other_tasks_write_no_folder(heedful, transformer, tmp_path):
     done = heedful("predict", transformer, "--out", tmp_path / "masks", cwd=tmp_path, stdin="a\n")
     assert done.status == 2
-    assert "file name must end in .csv, .tsv or .jsonl" in done.err
+    assert "file name must end in .csv, .tsv, .xlsx or .jsonl" in done.err
     assert not (tmp_path / "masks").exists()

@@ -73,11 +73,13 @@ def test_what_transformers_saved_answers_the_same_here_and_when_it_comes_back(tm
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
     wanted = their_logits(model, tokenizer, TEXTS)
     close(our_logits(run, TEXTS), wanted)
-    found = run.predict(TEXTS)
+    # A text of white space alone is empty, and has no answer.
+    read = [i for i, text in enumerate(TEXTS) if text.strip()]
+    found = run.predict([TEXTS[i] for i in read])
     if options is ONE:
-        assert [p.value for p in found] == pytest.approx(wanted[:, 0].tolist(), abs=1e-4)
+        assert [p.value for p in found] == pytest.approx(wanted[read, 0].tolist(), abs=1e-4)
     else:
-        assert [p.text for p in found] == [LABELS[i] for i in wanted.argmax(-1).tolist()]
+        assert [p.text for p in found] == [LABELS[i] for i in wanted[read].argmax(-1).tolist()]
         assert run.processor.labels == tuple(LABELS.values())
     back = export_run(tmp_path / "run", "gpt2", tmp_path / "back")
     first, second = (load_file(path / "model.safetensors") for path in (tmp_path / "their", back))
