@@ -17,6 +17,7 @@ import heedful
 from harness.machine import describe
 from harness.report import grid, write
 from harness.turns import log
+from heedful.explain.attribution.faithfulness import COLUMNS
 
 LABELS, WORDS_EACH, FILLERS = 6, 3, 200
 """Labels of the planted data, words that decide for each, and words that decide nothing."""
@@ -24,16 +25,7 @@ LABELS, WORDS_EACH, FILLERS = 6, 3, 200
 ROWS = 3000
 """Rows of training."""
 
-HEADS = {
-    "comprehensiveness": "compr.",
-    "sufficiency": "suffic.",
-    "rank_correlation": "rank",
-    "sign_agreement": "signs",
-    "top_sign": "top sign",
-    "top_agreement": "top word",
-    "answers": "answers",
-    "without_supporting_word": "without",
-}
+HEADS = {**COLUMNS, "answers": "answers", "without_supporting_word": "without"}
 
 
 def planted(n: int, seed: int, without: float) -> list[dict[str, str]]:

@@ -39,7 +39,7 @@ from heedful.errors import DataError, RequestError
 from heedful.explain.attribution.integrated_gradients import gradient_times_input, integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, effects, occlusion
-from heedful.explain.attribution.removal import MOST_PARTS
+from heedful.explain.attribution.removal import JUDGED_BY_REPLACEMENT, MOST_PARTS, judge_name
 from heedful.explain.attribution.replacements import (
     Replacements,
     replacements_from,
@@ -69,13 +69,13 @@ Key = tuple[str, bool]
 Scores = NDArray[np.float64]
 Method = Callable[[Measured, Replacements], Tensor]
 
-METHODS: dict[str, tuple[Method, bool]] = {
-    "occlusion": (lambda measured, words: occlusion(measured), True),
-    "replacement": (lambda measured, words: occlusion(measured, words, seed=1), False),
-    "integrated-gradients": (lambda measured, words: integrated_gradients(measured).scores, True),
-    "gradients": (lambda measured, words: gradient_times_input(measured), True),
+METHODS: dict[str, Method] = {
+    "occlusion": lambda measured, words: occlusion(measured),
+    "replacement": lambda measured, words: occlusion(measured, words, seed=1),
+    "integrated-gradients": lambda measured, words: integrated_gradients(measured).scores,
+    "gradients": lambda measured, words: gradient_times_input(measured),
 }
-"""Scores of each method, and whether it is judged by replacement (otherwise by leaving out)."""
+"""Scores of each method; those that are not in `JUDGED_BY_REPLACEMENT` are judged so, too."""
 
 RANDOM = "random order"
 
@@ -232,7 +232,7 @@ def _records(found: Mapping[Key, ByInput], locations: Sequence[str]) -> Iterator
     """Yield the measures of each judged input, by method and judge."""
     for number in sorted({number for by_input in found.values() for number in by_input}):
         measures = [
-            {"method": name, "judge": _judge_name(by_replacement), **_means(by_input[number])}
+            {"method": name, "judge": judge_name(by_replacement), **_means(by_input[number])}
             for (name, by_replacement), by_input in found.items()
             if number in by_input
         ]
@@ -253,7 +253,10 @@ def _words(
 def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> dict[Key, list[Judgement]]:
     """Judge every method, and a random order by both judges."""
     judges = {by: occlusion(measured, words if by else None, draws=draws, seed=seed) for by in (True, False)}
-    methods = {(name, by): method(measured, words) for name, (method, by) in METHODS.items()}
+    methods = {
+        (name, JUDGED_BY_REPLACEMENT.get(name, True)): method(measured, words)
+        for name, method in METHODS.items()
+    }
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randn(judges[True].shape, generator=generator, dtype=torch.float64)
     methods |= {(RANDOM, by): shuffled for by in (True, False)}
@@ -307,10 +310,6 @@ def _judgement(scores: Scores, judged: Scores, removed: float, kept: float) -> J
     return Judgement(removed, kept, spearman(scores, judged), signs, top_sign, top)
 
 
-def _judge_name(by_replacement: bool) -> str:
-    return "replacement" if by_replacement else "leaving out"
-
-
 def _means(judgements: Sequence[Judgement]) -> dict[str, float | None]:
     """Return the mean of each measure."""
     return {name: _mean([getattr(each, field) for each in judgements]) for name, field in FIELDS.items()}
@@ -324,7 +323,7 @@ def _score(
     counts: dict[str, int],
 ) -> Score:
     name, by_replacement = key
-    judge = _judge_name(by_replacement)
+    judge = judge_name(by_replacement)
     judgements = [each for parts in by_input.values() for each in parts]
     means = _means(judgements)
     value = means.pop("comprehensiveness")

@@ -177,12 +177,12 @@ class _Path:
     @torch.enable_grad()
     def gradients(self, alphas: Float[Tensor, " k"]) -> tuple[Tensor, Tensor]:
         """Return the values ``[k, answers]`` at points, and their gradients ``[answers, k, ...]``."""
-        points = self._points(alphas).requires_grad_()
+        points = self._inputs(alphas).requires_grad_()
         values = self._values(points)
         gradients = [torch.autograd.grad(each, points, retain_graph=True)[0] for each in values.sum(0)]
         return values.detach().double(), torch.stack(gradients)
 
-    def _points(self, alphas: Float[Tensor, " k"]) -> Float[Tensor, "k ..."]:
+    def _inputs(self, alphas: Float[Tensor, " k"]) -> Float[Tensor, "k ..."]:
         shape = (-1, *[1] * self.end.dim())
         return (self.start + alphas.to(self.end.device).view(shape) * (self.end - self.start)).detach()
 
@@ -204,12 +204,12 @@ class _Path:
         """Return the sum of products over each feature, at each point."""
         features = self.measured.features
         if self.tap is not None:
-            by_token = products.double().sum(-1)
+            by_token = products.sum(-1, dtype=torch.float64)
             sums = [by_token[..., list(tokens)].sum(-1) for tokens in features.tokens]
         else:
             grid = self.measured.prepared.axes[features.axis].grid
             assert grid is not None
-            by_pixel = products.double().sum(-3)[:, :, 0]
+            by_pixel = products.sum(-3, dtype=torch.float64)[:, :, 0]
             slices = [patch_slices(i, grid, by_pixel.shape[2:]) for i in range(len(features))]
             sums = [by_pixel[(..., *patch)].sum((-1, -2)) for patch in slices]
         return torch.stack(sums, dim=-1).permute(1, 2, 0)

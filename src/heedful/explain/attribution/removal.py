@@ -37,6 +37,11 @@ DRAWS = 10
 """Number of random choices of words, and of replacements of each word."""
 
 
+def judge_name(by_replacement: bool) -> str:
+    """Return how words are removed, for tables and messages."""
+    return "replacement" if by_replacement else "leaving out"
+
+
 class Part(NamedTuple):
     """Some parts of an answer that are judged together.
 
@@ -87,7 +92,7 @@ def with_removal(run: LoadedRun, prepared: ModelInput, name: str, values: JsonOb
         for each in [scores[part.indices].sum(0)]
     ]
     removal = {
-        "judge": "leaving out" if words is None else "replacement",
+        "judge": judge_name(words is not None),
         "measure": _measure(measured),
         "draws": DRAWS,
         **({"note": "; ".join(notes)} if notes else {}),
