@@ -24,13 +24,18 @@ FIRST = 10
 
 def located(record: "Record", answer: Noted) -> Noted:
     """Return the answer to a record; an error, or a note on an empty input, begins with the location."""
-    place, error = str(record.location), answer.error
-    if not place:
+    place = record.location
+    if not str(place):
         return answer
     notes = tuple(f"{place}: {note}" if _is_of_nothing(note) else note for note in answer.notes)
-    if error is not None and not error.startswith(place):
-        error = f"{place}: {error}"
+    error = None if answer.error is None else with_location(answer.error, place)
     return replace(answer, notes=notes, error=error)
+
+
+def with_location(error: object, location: object) -> str:
+    """Return the message of an error, which begins with the location of its input if that is known."""
+    text, place = str(error), str(location)
+    return text if text.startswith(place) else f"{place}: {text}"
 
 
 def _is_of_nothing(note: str) -> bool:

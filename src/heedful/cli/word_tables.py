@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.cli.answers import with_location
 from heedful.cli.output import log
 from heedful.cli.tables import TableWriter
 from heedful.errors import DataError, RequestError, WorkError
@@ -61,8 +62,7 @@ def write_words(
                 explanation = explain(task_input)
             except (DataError, RequestError) as error:
                 failures.append(error)
-                place = str(record.location)
-                log(f"heedful: {error}" if str(error).startswith(place) else f"heedful: {place}: {error}")
+                log(f"heedful: {with_location(error, record.location)}")
                 continue
             for view in views:
                 for row in explanation.word_scores(view):
