@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 OVER_INPUTS = [name for name, view in VIEWS.items() if view.is_over_inputs]
 """Names of the views over several inputs."""
 
+SEVERAL = f"several need --view {', '.join(OVER_INPUTS[:-1])} or {OVER_INPUTS[-1]}"
+"""For messages: what several inputs need."""
+
 NO_ATTENTION = "none"
 """In place of a kind of attention: no attention is shown."""
 
@@ -110,7 +113,7 @@ class Inputs:
             RequestError: there is no input, or ``--pair`` is given with several inputs.
             DataError: the file does not exist, or an input in it cannot be read.
         """
-        texts, others = self._arguments(run), [*self._in_file(run)]
+        texts, others = self._arguments(run), [*self._valid_in_file(run)]
         if not texts and not others:
             raise self._no_input()
         if self.pair is not None:
@@ -131,7 +134,7 @@ class Inputs:
         Raises:
             RequestError: as of `read`; or ``--pair`` is given.
         """
-        from heedful.data.lines import EmptyLineError, Location, Record
+        from heedful.data.lines import Location, Record
 
         if self.pair is not None:
             raise RequestError("--pair: not supported with a table; separate the two texts by a tab")
@@ -140,12 +143,7 @@ class Inputs:
         for given in self._arguments(run):
             text = "\t".join(map(str, given)) if isinstance(given, tuple) else str(given)
             yield Record(Location(""), {"input": text}), given
-        for record in self._records(run):
-            if isinstance(record.error, EmptyLineError):
-                continue
-            task_input = "" if record.error else run.task.columns.input_of(record.row)
-            if record.error or not _is_blank(task_input):
-                yield record, task_input
+        yield from self._in_file(run)
 
     def _no_input(self) -> RequestError:
         file = self.inputs
@@ -154,12 +152,19 @@ class Inputs:
     def _arguments(self, run: "Run") -> "list[TaskInput]":
         """Return the inputs of the command line; two texts with a tab between them are a pair."""
         texts = self._texts()
-        if not run.task.columns.images:
+        if run.task.columns.images:
+            for text in texts:
+                if os.path.isdir(text):
+                    raise RequestError(
+                        f"{text}: is a folder; give the path of an image in it, or --inputs {text} to read "
+                        f"all of them ({SEVERAL})"
+                    )
+        else:
             for text in self.input or []:
                 if os.path.isfile(text):
                     log(
                         f"heedful: {text!r} is read as a text; to read the inputs in this file, use --inputs "
-                        f"(several need --view {', '.join(OVER_INPUTS[:-1])} or {OVER_INPUTS[-1]})"
+                        f"({SEVERAL})"
                     )
             texts = [from_command_line(text) for text in texts]
         if _max_texts(run) == 1 or self.pair is not None:
@@ -172,30 +177,32 @@ class Inputs:
             raise RequestError("--inputs -: INPUT already reads standard input")
         return [Source.of(text).text() if text == "-" else text for text in arguments]
 
-    def _in_file(self, run: "Run") -> "Iterator[TaskInput]":
-        """Yield the inputs of the file that are not empty, read as `heedful predict` does.
+    def _valid_in_file(self, run: "Run") -> "Iterator[TaskInput]":
+        """Yield the inputs of the file; raise the error of one that cannot be read."""
+        for record, task_input in self._in_file(run):
+            if record.error is not None:
+                raise record.error
+            yield task_input
+
+    def _in_file(self, run: "Run") -> "Iterator[tuple[Record, TaskInput]]":
+        """Yield the inputs of the file that are not empty with their records, read as `heedful predict` does.
 
         Raises:
             RequestError: there are names of columns, but no file.
-            DataError: an input cannot be read.
         """
         from heedful.data.lines import EmptyLineError
 
-        for record in self._records(run):
+        if self.inputs is None:
+            if self.column:
+                raise RequestError("--column: names the columns of a file; add --inputs FILE")
+            return
+        given = FileInputs(file=[self.inputs], column=self.column)
+        for record in given.read(given.source(run.folder.path, "explain"), run).records:
             if isinstance(record.error, EmptyLineError):
                 continue
-            if record.error is not None:
-                raise record.error
-            task_input = run.task.columns.input_of(record.row)
-            if not _is_blank(task_input):
-                yield task_input
-
-    def _records(self, run: "Run") -> "Iterator[Record]":
-        if self.inputs is not None:
-            given = FileInputs(file=[self.inputs], column=self.column)
-            yield from given.read(given.source(run.folder.path, "explain"), run).records
-        elif self.column:
-            raise RequestError("--column: names the columns of a file; add --inputs FILE")
+            task_input = "" if record.error else run.task.columns.input_of(record.row)
+            if record.error or not _is_blank(task_input):
+                yield record, task_input
 
 
 def _max_texts(run: "Run") -> int:

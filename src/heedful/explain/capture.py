@@ -26,7 +26,6 @@ from heedful.explain.attention_sites import (
     sites_of,
     source_part,
 )
-from heedful.explain.attribution.removal import JUDGED_BY_REPLACEMENT, with_removal
 from heedful.explain.explanation import Explanation
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.limits import too_large
@@ -285,10 +284,7 @@ def _with_views(
     unavailable = {}
     for name in names:
         try:
-            values = view_module(name).compute(run, prepared, without_parts)
-            views[name] = (
-                with_removal(run, prepared, name, values) if name in JUDGED_BY_REPLACEMENT else values
-            )
+            views[name] = view_module(name).compute(run, prepared, without_parts)
         except RequestError as error:
             if not is_all:
                 raise

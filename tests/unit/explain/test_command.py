@@ -331,6 +331,11 @@ def test_several_images(command, image, tmp_path):
     found = json.loads(command("images", image, other, "--view", "distances", "--json"))
     assert found["more"]["distances"]["inputs"] == 2
     assert found["input"] == str(image)
+    with pytest.raises(RequestError, match=r"is a folder; .* or --inputs") as refusal:
+        command("images", tmp_path, "--view", "distances")
+    assert "(several need --view" in str(refusal.value)
+    read = json.loads(command("images", "--inputs", tmp_path, "--view", "distances", "--json"))
+    assert read["more"]["distances"] == found["more"]["distances"]
 
 
 @pytest.mark.parametrize("name", ["images", "translation", "tagging", "fourier"])

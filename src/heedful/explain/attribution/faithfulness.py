@@ -39,7 +39,7 @@ from heedful.errors import DataError, RequestError
 from heedful.explain.attribution.integrated_gradients import gradient_times_input, integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, effects, occlusion
-from heedful.explain.attribution.removal import JUDGED_BY_REPLACEMENT, MOST_PARTS, judge_name
+from heedful.explain.attribution.removal import MOST_PARTS
 from heedful.explain.attribution.replacements import (
     Replacements,
     replacements_from,
@@ -47,6 +47,7 @@ from heedful.explain.attribution.replacements import (
     training_replacements,
 )
 from heedful.explain.capture import prepare_input
+from heedful.explain.views import LEAVING_OUT, REPLACEMENT, VIEWS
 from heedful.nn.modes import evaluating
 from heedful.runs.loading import LoadedRun
 from heedful.runs.prepare import rows_of
@@ -75,7 +76,7 @@ METHODS: dict[str, Method] = {
     "integrated-gradients": lambda measured, words: integrated_gradients(measured).scores,
     "gradients": lambda measured, words: gradient_times_input(measured),
 }
-"""Scores of each method; those that are not in `JUDGED_BY_REPLACEMENT` are judged so, too."""
+"""Scores of each method; it is judged by the first judge of the view, or by replacement."""
 
 RANDOM = "random order"
 
@@ -232,7 +233,7 @@ def _records(found: Mapping[Key, ByInput], locations: Sequence[str]) -> Iterator
     """Yield the measures of each judged input, by method and judge."""
     for number in sorted({number for by_input in found.values() for number in by_input}):
         measures = [
-            {"method": name, "judge": judge_name(by_replacement), **_means(by_input[number])}
+            {"method": name, "judge": _judge_name(by_replacement), **_means(by_input[number])}
             for (name, by_replacement), by_input in found.items()
             if number in by_input
         ]
@@ -254,7 +255,7 @@ def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> di
     """Judge every method, and a random order by both judges."""
     judges = {by: occlusion(measured, words if by else None, draws=draws, seed=seed) for by in (True, False)}
     methods = {
-        (name, JUDGED_BY_REPLACEMENT.get(name, True)): method(measured, words)
+        (name, VIEWS[name].judges[:1] != (LEAVING_OUT,)): method(measured, words)
         for name, method in METHODS.items()
     }
     generator = torch.Generator().manual_seed(seed)
@@ -271,6 +272,10 @@ def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> di
             removed, kept = set_effects(measured, words if by else None, order, part, draws, seed)
             found.setdefault((name, by), []).append(_judgement(ranked[valid], judged[valid], removed, kept))
     return found
+
+
+def _judge_name(by_replacement: bool) -> str:
+    return REPLACEMENT if by_replacement else LEAVING_OUT
 
 
 def _parts(measured: Measured) -> list[list[int]]:
@@ -323,7 +328,7 @@ def _score(
     counts: dict[str, int],
 ) -> Score:
     name, by_replacement = key
-    judge = judge_name(by_replacement)
+    judge = _judge_name(by_replacement)
     judgements = [each for parts in by_input.values() for each in parts]
     means = _means(judgements)
     value = means.pop("comprehensiveness")

@@ -17,12 +17,9 @@ from heedful.errors import RequestError
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import edit_of
 from heedful.explain.attribution.replacements import Replacements, training_replacements
+from heedful.explain.views import LEAVING_OUT, REPLACEMENT
 from heedful.runs.loading import LoadedRun
-from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
-
-JUDGED_BY_REPLACEMENT = {"occlusion": True, "replacement": False, "integrated-gradients": True}
-"""Views whose scores have a sign, and whether replacement is another way than their own to remove words."""
 
 MOST_PARTS = 8
 """Maximum number of labels or tags of an answer that are judged."""
@@ -37,11 +34,6 @@ DRAWS = 10
 """Number of random choices of words, and of replacements of each word."""
 
 
-def judge_name(by_replacement: bool) -> str:
-    """Return how words are removed, for tables and messages."""
-    return "replacement" if by_replacement else "leaving out"
-
-
 class Part(NamedTuple):
     """Some parts of an answer that are judged together.
 
@@ -54,51 +46,51 @@ class Part(NamedTuple):
     indices: list[int]
 
 
-def with_removal(run: LoadedRun, prepared: ModelInput, name: str, values: JsonObject) -> JsonObject:
-    """Return the values of a view of attribution with ``removal``, if the input and its answer allow it.
+def removal(
+    run: LoadedRun, measured: Measured, judges: Sequence[str], scores: Sequence[Sequence[float | None]]
+) -> JsonObject | None:
+    """Return what the answer becomes without the words with the highest scores; None if it cannot be judged.
 
     Args:
         run: the run.
-        prepared: the input.
-        name: of the view.
-        values: its values (`heedful.explain.views.attributed.attribution_values`).
+        measured: the input.
+        judges: of the view (`heedful.explain.views.View`).
+        scores: ``[answers][words]``; None: the word takes the answer with it.
 
     Returns:
-        Further ``removal``: the ``judge``, ``leaving out`` or ``replacement``; the ``measure``; the number of
-        ``draws``; a ``note`` if some words are not removed, or not as the view asks for; and ``parts``, each
-        with its ``answer``, its ``value`` and ``steps``: the indices of the removed ``words``, the ``value``
-        without them, and the mean without as many words at ``random``.
+        The ``judge``, ``leaving out`` or ``replacement``; the ``measure``; the number of ``draws``; a
+        ``note`` if some words are not removed, or not by the first judge; and ``parts``, each with its
+        ``answer``, its ``value`` and ``steps``: the indices of the removed ``words``, the ``value`` without
+        them, and the mean without as many words at ``random``.
     """
-    measured = Measured.of(run.model, prepared)
     parts = _parts(measured)
     removable = _removable(measured)
     sizes = _sizes(len(removable))
     if not parts or not sizes:
-        return values
+        return None
     words, notes = None, []
     if len(removable) < len(measured.features):
         notes.append("the first and the last word of the answer are not removed")
-    if JUDGED_BY_REPLACEMENT[name]:
+    if judges[0] == REPLACEMENT:
         try:
             words = training_replacements(run, measured)
         except RequestError as error:
-            if name == "occlusion":
-                return values
+            if LEAVING_OUT not in judges:
+                return None
             notes.append(str(error).removesuffix("; use view occlusion"))
-    scores = np.array(values["scores"], dtype=float)
+    ranked = np.array(scores, dtype=float)
     judged = [
         _judged(measured, words, part, removable[np.argsort(-each[removable], kind="stable")], sizes)
         for part in parts
-        for each in [scores[part.indices].sum(0)]
+        for each in [ranked[part.indices].sum(0)]
     ]
-    removal = {
-        "judge": judge_name(words is not None),
+    return {
+        "judge": LEAVING_OUT if words is None else REPLACEMENT,
         "measure": _measure(measured),
         "draws": DRAWS,
         **({"note": "; ".join(notes)} if notes else {}),
         "parts": judged,
     }
-    return {**values, "removal": removal}
 
 
 def _parts(measured: Measured) -> list[Part]:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from heedful.tasks.model_input import ModelInput
 
 
+REPLACEMENT, LEAVING_OUT = "replacement", "leaving out"
+"""Ways to remove words from an input."""
+
+
 @dataclass(frozen=True)
 class View:
     """Description of a view.
@@ -31,15 +35,21 @@ class View:
         description: what it shows, for the help of the command.
         requirement: what it requires of a run, for messages: "the view lens needs ...".
         is_over_inputs: whether it uses several inputs together.
-        has_word_scores: whether it has a score for each word (`Explanation.word_scores`).
+        judges: ways to remove words, other than its own, that judge its scores, the best first; empty: it has
+            no signed score for each word.
         remedy: how to get a run that meets the requirement, if a setting decides it.
     """
 
     description: str
     requirement: str
     is_over_inputs: bool = False
-    has_word_scores: bool = False
+    judges: tuple[str, ...] = ()
     remedy: str = ""
+
+    @property
+    def has_word_scores(self) -> bool:
+        """Whether it has a signed score for each word (`Explanation.word_scores`)."""
+        return bool(self.judges)
 
 
 VIEWS: dict[str, View] = {
@@ -53,17 +63,17 @@ VIEWS: dict[str, View] = {
     "occlusion": View(
         "change of the answer if a word, or a patch of an image, is left out",
         "words or patches",
-        has_word_scores=True,
+        judges=(REPLACEMENT,),
     ),
     "replacement": View(
         "change of the answer if a word is replaced by words of the training data",
         "words or patches",
-        has_word_scores=True,
+        judges=(LEAVING_OUT,),
     ),
     "integrated-gradients": View(
         "gradient of the answer along a path from a baseline, by word",
         "an embedding, or pixels",
-        has_word_scores=True,
+        judges=(REPLACEMENT, LEAVING_OUT),
     ),
     "gradients": View(
         "gradient x input of the answer, for each input token or pixel", "an embedding, or pixels"

@@ -8,10 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.explain.attribution.measure import Measured
+from heedful.explain.attribution.removal import removal
 from heedful.explain.drawing.matrix import on_grid
 from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues, Table, TokenValues
 from heedful.explain.summary import probability_text
+from heedful.explain.views import LEAVING_OUT, VIEWS
 from heedful.explain.views.shared import headline, rounded_or_none
+from heedful.runs.loading import LoadedRun
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -29,10 +32,19 @@ MOST_REMOVED = 3
 SIGNS = "positive: it supports the answer; negative: it speaks against it"
 
 
-def attribution_values(measured: Measured, scores: Float[Tensor, "features answers"]) -> JsonObject:
-    """Return the JSON values of an attribution: see `heedful.explain.views.occlusion.compute`."""
+def attribution_values(
+    run: LoadedRun, measured: Measured, view: str, scores: Float[Tensor, "features answers"]
+) -> JsonObject:
+    """Return the JSON values of an attribution: see `heedful.explain.views.occlusion.compute`.
+
+    Args:
+        run: the run.
+        measured: the input.
+        view: its name.
+        scores: those of the view.
+    """
     features, answers = measured.features, measured.answers
-    return {
+    values: JsonObject = {
         "side": features.axis,
         "unit": measured.unit,
         "words": [*features.names],
@@ -41,6 +53,9 @@ def attribution_values(measured: Measured, scores: Float[Tensor, "features answe
         "values": [*map(rounded_or_none, measured.values([{}])[0].tolist())],
         "scores": [[*map(rounded_or_none, row)] for row in scores.T.tolist()],
     }
+    if removed := removal(run, measured, VIEWS[view].judges, values["scores"]):
+        values["removal"] = removed
+    return values
 
 
 def attribution_drawings(
@@ -95,28 +110,26 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
 
 def _removal_tables(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return a table for each part of the answer that was judged."""
-    removal = values.get("removal")
-    if removal is None:
+    removed = values.get("removal")
+    if removed is None:
         return []
-    by, words, measure = removal["judge"], values["words"], removal["measure"]
+    by, words, measure = removed["judge"], values["words"], removed["measure"]
     features = "words" if explanation.axes[values["side"]].grid is None else "patches"
-    how = (
-        "left out" if by == "leaving out" else f"replaced by training data (mean of {removal['draws']} draws)"
-    )
-    note = f"removed {features} are {how}; random: mean of {removal['draws']} choices"
-    if "note" in removal:
-        note += f"; {removal['note']}"
+    how = "left out" if by == LEAVING_OUT else f"replaced by training data (mean of {removed['draws']} draws)"
+    note = f"removed {features} are {how}; random: mean of {removed['draws']} choices"
+    if "note" in removed:
+        note += f"; {removed['note']}"
     tables: list[Drawing] = []
-    for part in removal["parts"]:
+    for part in removed["parts"]:
         whole = _measured_text(part["value"], measure)
         rows = [["none", whole, whole]]
         for step in part["steps"]:
-            removed = [words[i] for i in step["words"]]
-            names = " + ".join(removed)
-            if len(removed) > MOST_REMOVED:
-                names = f"{len(removed) / len(words):.0%} of the {features}"
+            top = [words[i] for i in step["words"]]
+            names = " + ".join(top)
+            if len(top) > MOST_REMOVED:
+                names = f"{len(top) / len(words):.0%} of the {features}"
             numbers = [_measured_text(step[key], measure) for key in ("value", "random")]
-            rows.append([f"{len(removed)}: {names}", *numbers])
+            rows.append([f"{len(top)}: {names}", *numbers])
         of = f" of {part['answer']}" if part["answer"] and measure != "number" else " of the answer"
         title = f"{headline(measure)}{of} without the top {features}"
         tables.append(Table(title, ["removed", f"top {features}", "as many random"], rows, note=note))

@@ -34,7 +34,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     """
     measured = Measured.of(run.model, prepared)
     attribution = integrated_gradients(measured)
-    values = attribution_values(measured, attribution.scores)
+    values = attribution_values(run, measured, "integrated-gradients", attribution.scores)
     baseline, gap = (rounded_all(each.cpu().numpy()) for each in (attribution.baseline, attribution.gap))
     return {**values, "baseline": baseline, "steps": attribution.steps, "gap": gap}
 

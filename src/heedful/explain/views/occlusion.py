@@ -28,14 +28,15 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     Returns:
         ``side`` (name of the axis); ``unit``, what is measured; ``words`` (of an image, patches); the parts
         of the answer as ``answers``, the words that they are ``about`` if they are tags, their ``values``;
-        and ``scores``, ``[answers][words]``: the value minus that without the word. A score is None if the
-        word takes the part of the answer with it.
+        ``scores``, ``[answers][words]``: the value minus that without the word, None if the word takes the
+        part of the answer with it; and ``removal``, if it can be judged
+        (`heedful.explain.attribution.removal.removal`).
 
     Raises:
         RequestError: the input has no words besides the answer, or the answer is empty.
     """
     measured = Measured.of(run.model, prepared)
-    return attribution_values(measured, occlusion(measured))
+    return attribution_values(run, measured, "occlusion", occlusion(measured))
 
 
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:

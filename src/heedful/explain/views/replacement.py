@@ -36,7 +36,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     """
     measured = Measured.of(run.model, prepared)
     scores = occlusion(measured, training_replacements(run, measured))
-    return {**attribution_values(measured, scores), "draws": DRAWS}
+    return {**attribution_values(run, measured, "replacement", scores), "draws": DRAWS}
 
 
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:

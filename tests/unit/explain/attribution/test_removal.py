@@ -7,13 +7,14 @@ from heedful.errors import DataError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.attribution import replacements
 from heedful.explain.attribution.features import tokens_by_word
-from heedful.explain.attribution.removal import DRAWS, JUDGED_BY_REPLACEMENT
+from heedful.explain.attribution.removal import DRAWS
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.drawings import Table
-from heedful.explain.views import view_module
+from heedful.explain.views import VIEWS, view_module
 from heedful.nn.modes import evaluating
 from heedful.tasks.model_input import AnswerOptions
 
+JUDGED = [name for name, view in VIEWS.items() if view.judges]
 TEXT = "the cat lay on a mat the dog sat"
 TARGET = "SLEEPS DOG RED"
 
@@ -64,7 +65,7 @@ def test_the_removed_words_are_those_ranked_first_and_values_are_those_of_predic
             assert step["random"] * n_parts == pytest.approx(random, rel=1e-4)
 
 
-@pytest.mark.parametrize("view", JUDGED_BY_REPLACEMENT)
+@pytest.mark.parametrize("view", JUDGED)
 def test_a_span_keeps_its_ends_and_its_probability_is_that_of_its_score(explained, view):
     run, given = explained("answers")
     (predicted,) = run.predict([given])
@@ -95,7 +96,7 @@ def test_a_number_is_judged_as_a_number(explained):
 
 
 @pytest.mark.parametrize("name", ["tagging", "masks"])
-@pytest.mark.parametrize("view", JUDGED_BY_REPLACEMENT)
+@pytest.mark.parametrize("view", JUDGED)
 def test_answers_about_words_or_patches_are_not_judged(explained, name, view):
     assert "removal" not in removal_of(*explained(name), view)
 
@@ -107,7 +108,7 @@ def test_a_single_word_is_not_judged_and_of_few_not_all_are_removed(explained):
     assert [len(step["words"]) for step in part["steps"]] == [1]
 
 
-@pytest.mark.parametrize("view", JUDGED_BY_REPLACEMENT)
+@pytest.mark.parametrize("view", JUDGED)
 def test_the_judge_removes_words_in_another_way_than_the_view(explained, view):
     expected = "leaving out" if view == "replacement" else "replacement"
     removal = removal_of(*explained("classification"), view)["removal"]
@@ -129,7 +130,7 @@ def test_without_training_data_words_are_left_out_unless_the_view_does_it_itself
 
 
 @pytest.mark.parametrize("name", ["classification", "sets of labels", "regression", "translation", "images"])
-@pytest.mark.parametrize("view", JUDGED_BY_REPLACEMENT)
+@pytest.mark.parametrize("view", JUDGED)
 def test_every_medium_has_a_table_with_all_its_numbers(explained, name, view):
     run, given = explained(name)
     given = TEXT if name in ("classification", "sets of labels") else given
