@@ -1,4 +1,4 @@
-"""Options and fixtures of all tests; shapes and types of the blocks are checked at run time."""
+"""Options and fixtures of all tests; in those of blocks, shapes and types are checked at run time."""
 
 from jaxtyping import install_import_hook
 
@@ -6,6 +6,7 @@ install_import_hook(
     ["heedful.nn", "heedful.models", "heedful.objectives", "heedful.decoding"], "beartype.beartype"
 )
 
+import gc  # noqa: E402
 from collections.abc import Callable, Iterator, Mapping, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -20,6 +21,7 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 
+jaxtyping.config.update("jaxtyping_disable", True)
 
 FULL_TIMEOUT = 3600
 """Seconds for a test of the whole sweep; without ``--full``, those of the project's configuration."""
@@ -41,6 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("fresh" if config.getoption("--full") else "fixed")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()  # else each search for garbage goes through all tests and modules: a second
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
         deselected = [item for item in items if item.get_closest_marker("full")]
@@ -55,13 +68,12 @@ def amount(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     return lambda bounded, whole: whole if full else bounded
 
 
-@pytest.fixture(scope="module")
-def without_shape_checks() -> Iterator[None]:
-    """The tests of each part check shapes; where parts are run many times, it would be most of the time."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
+@pytest.fixture
+def shape_checks() -> Iterator[None]:
+    """Check the shapes and types of arguments and results of the blocks, which takes a third of the time."""
+    jaxtyping.config.update("jaxtyping_disable", False)
     yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+    jaxtyping.config.update("jaxtyping_disable", True)
 
 
 def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:

@@ -24,7 +24,7 @@ import heedful
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_shape_checks")]
+pytestmark = pytest.mark.slow
 
 SIZES = {"d_model": 12, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 17}}}
 SOURCES = ["the cat sat on the mat", "tea, at ten", "a rat that sat", "The mat", "eau de vie!", "ten rats"]

@@ -174,9 +174,6 @@ def attempt(verb: str, kind: str, run: Path) -> str:
     return ""
 
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
-
-
 def make_fitted(kind, folder):
     """Make tiny runs that have all files which more validation data would give them."""
     fitted = Calibration(temperature=2.5, items=97, loss=0.1, unscaled_loss=0.2)

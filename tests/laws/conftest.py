@@ -8,11 +8,6 @@ from heedful.nn.attention import kernels
 sys.path.insert(0, str(Path(__file__).parent))  # for `cases`
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _shapes_are_not_checked(without_shape_checks):
-    pass
-
-
 @pytest.fixture
 def kernel(request, monkeypatch):
     """Attention takes this kernel wherever it can; by itself it takes the explicit one for short rows."""

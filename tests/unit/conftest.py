@@ -30,10 +30,12 @@ def octets() -> Tokenizer:
 
 
 CHECKED = ("nn", "models", "objectives", "decoding")
-"""Folders of tests in which the shapes of all tensors are checked; elsewhere it takes a third of the time."""
+"""Folders of tests in which shapes are checked."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _check_shapes(request: pytest.FixtureRequest) -> None:
-    if request.path.parent.relative_to(Path(__file__).parent).parts[:1] not in [(name,) for name in CHECKED]:
-        request.getfixturevalue("without_shape_checks")
+@pytest.fixture(autouse=True)
+def _shapes_are_checked(request: pytest.FixtureRequest) -> None:
+    """Check shapes in `CHECKED`, but not for properties, which call a part hundreds of times."""
+    folders = request.path.parent.relative_to(Path(__file__).parent).parts
+    if folders[:1] in [(name,) for name in CHECKED] and not request.node.get_closest_marker("hypothesis"):
+        request.getfixturevalue("shape_checks")

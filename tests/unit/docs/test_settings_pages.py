@@ -26,13 +26,18 @@ from heedful.runs.reading import read_recipe
 from heedful.tasks.registry import TASKS
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference" / "settings"
-PAGES = pages(read_examples(FOLDER))
 TASK_PAGES = {f"{name}.md" for name in TASKS}
 
 
-def test_the_pages_are_what_the_classes_say():
+@pytest.fixture(scope="module")
+def made():
+    """The text of each page, by file name."""
+    return pages(read_examples(FOLDER))
+
+
+def test_the_pages_are_what_the_classes_say(made):
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-    assert found == PAGES, (
+    assert found == made, (
         "docs/reference/settings is not what the classes say; regenerate it:\n    make pages"
     )
 
@@ -60,51 +65,51 @@ def keys_of_schemas(task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
-def test_every_key_of_a_task_is_on_its_page_or_a_shared_one(name):
+def test_every_key_of_a_task_is_on_its_page_or_a_shared_one(made, name):
     """Every table that its recipes need, and on its own page no others."""
-    shared = [keys for file in PAGES.keys() - TASK_PAGES for keys in key_tables(PAGES[file])]
-    wanted, own = Counter(keys_of_schemas(TASKS[name])), key_tables(PAGES[f"{name}.md"])
+    shared = [keys for file in made.keys() - TASK_PAGES for keys in key_tables(made[file])]
+    wanted, own = Counter(keys_of_schemas(TASKS[name])), key_tables(made[f"{name}.md"])
     assert {*wanted} - {*shared} <= {*own}
     assert {*own} <= {*wanted}
     assert len(wanted) > 40
 
 
 @pytest.mark.slow
-def test_no_table_is_repeated():
+def test_no_table_is_repeated(made):
     """On the shared pages once each; on the page of a task, none that is shared."""
     shared = [table for table in tables() if table.page]
     headings = Counter(
-        heading for page in SHARED for heading in re.findall(r"^##+ (.+)$", PAGES[page.file], re.MULTILINE)
+        heading for page in SHARED for heading in re.findall(r"^##+ (.+)$", made[page.file], re.MULTILINE)
     )
     assert all(headings[table.title] == 1 for table in shared)
     for name in TASKS:
-        own = re.findall(r"^### (.+)$", PAGES[f"{name}.md"], re.MULTILINE)
+        own = re.findall(r"^### (.+)$", made[f"{name}.md"], re.MULTILINE)
         assert not {*own} & {table.title for table in shared}
         assert len({*own}) == len(own)
 
 
-def test_every_section_of_every_recipe_is_on_the_page_of_its_task():
+def test_every_section_of_every_recipe_is_on_the_page_of_its_task(made):
     plain = {"description", "root", "size"}
     assert {key for task in TASKS.values() for key in task.Recipe.model_fields} == plain | {*SECTIONS}
     for name, task in TASKS.items():
         empty = {t.path for t in tables() if name in t.tasks and not t.config.model_fields}
-        headings = re.findall(r"^## (.+)$", PAGES[f"{name}.md"], re.MULTILINE)
+        headings = re.findall(r"^## (.+)$", made[f"{name}.md"], re.MULTILINE)
         fields = task.Recipe.model_fields
         assert headings == ["The sections", *(key for key in SECTIONS if key in fields and key not in empty)]
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_example_of_a_task_is_a_valid_recipe(name):
+def test_the_example_of_a_task_is_a_valid_recipe(made, name):
     """Valid for training, where columns that no one reads are errors; it names every section it sets."""
     path = FOLDER / "examples" / f"{name}.yaml"
     recipe, tree = read_recipe(str(path))
     assert recipe.task.kind == name
     assert recipe.description.endswith(".")
     assert {"data", "model", "optimizer", "schedule", "training"} <= tree.data.keys()
-    assert path.read_text(encoding="utf-8").rstrip() in PAGES[f"{name}.md"]
+    assert path.read_text(encoding="utf-8").rstrip() in made[f"{name}.md"]
 
 
-def test_every_key_has_a_meaning():
+def test_every_key_has_a_meaning(made):
     bare = [
         f"{table.config.__module__}.{table.config.__name__}: {key}"
         for table in tables()
@@ -118,7 +123,7 @@ def test_every_key_has_a_meaning():
         if key not in meanings(task.Recipe)
     ]
     assert bare == []
-    assert re.findall(r"^.*\|\s*\|$", "\n".join(PAGES.values()), re.MULTILINE) == []
+    assert re.findall(r"^.*\|\s*\|$", "\n".join(made.values()), re.MULTILINE) == []
 
 
 def test_what_is_said_of_keys_is_said_of_keys_that_are_there():
@@ -130,14 +135,14 @@ def test_what_is_said_of_keys_is_said_of_keys_that_are_there():
     assert strange == []
 
 
-def test_headings_differ_and_links_lead_to_them():
+def test_headings_differ_and_links_lead_to_them(made):
     anchors = {}
-    for file, text in PAGES.items():
+    for file, text in made.items():
         names = [anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
         assert len({*names}) == len(names), file
         anchors[file] = {*names}
     n_links = 0
-    for file, text in PAGES.items():
+    for file, text in made.items():
         for target, name in re.findall(r"\]\(([\w-]*\.md)?(?:#([^)]+))?\)", text):
             assert not name or name in anchors[target or file], (file, target, name)
             n_links += 1

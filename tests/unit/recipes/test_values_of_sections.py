@@ -30,15 +30,13 @@ VALUES = {
 }
 
 
-def recipe_of_each_task() -> dict[str, str]:
+@pytest.fixture(scope="module")
+def recipes() -> dict[str, str]:
     """The first shipped recipe of each task."""
     names: dict[str, str] = {}
     for name in shipped_recipes():
         names.setdefault(resolve(name, presets=preset_trees()).data["task"]["kind"], name)
     return names
-
-
-RECIPES = recipe_of_each_task()
 
 
 def replaced(tree: Tree, path: tuple, value: Tree) -> Tree:
@@ -67,14 +65,14 @@ def refusal(tree: Tree, what: str) -> str:
     return ""
 
 
-def test_each_task_has_a_recipe():
-    assert RECIPES.keys() == TASKS.keys()
+def test_each_task_has_a_recipe(recipes):
+    assert recipes.keys() == TASKS.keys()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_a_section_given_as_anything_is_understood_or_refused_with_its_line(task, amount):
-    tree = full_tree(RECIPES[task])
+def test_a_section_given_as_anything_is_understood_or_refused_with_its_line(recipes, task, amount):
+    tree = full_tree(recipes[task])
     sections = [path for path, item in tree.walk() if path and isinstance(item.value, dict)]
     assert {("task",), ("data",), ("model",), ("training",), ("schedule",)} <= {*sections}
     kinds = {path: tree.find((*path, "kind")) for path in sections}
@@ -90,9 +88,9 @@ def test_a_section_given_as_anything_is_understood_or_refused_with_its_line(task
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_task_as_text_is_its_kind(task):
+def test_a_task_as_text_is_its_kind(recipes, task):
     """As for every other section."""
-    tree = Tree.of(resolve(RECIPES[task], presets=preset_trees()).data, WRITTEN)
+    tree = Tree.of(resolve(recipes[task], presets=preset_trees()).data, WRITTEN)
     settings = tree.value["task"].value
     bare = replaced(tree, ("task",), Tree.of(task, WRITTEN))
     expected = recipe_from(replaced(tree, ("task",), Tree.of({"kind": task}, WRITTEN)))
