@@ -113,7 +113,7 @@ TEXTS = """
 import sys
 from types import SimpleNamespace
 from heedful.cli import output
-from heedful.cli.explain import Inputs
+from heedful.cli.explain_inputs import Inputs
 output.open_streams()
 from heedful.tasks.task_info import Columns
 run = SimpleNamespace(task=SimpleNamespace(columns=Columns((), ("a",), ("b",))))
