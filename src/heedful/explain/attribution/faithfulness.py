@@ -17,9 +17,10 @@ k is 1, 5, 10, 20 and 50, at least one word. Source: DeYoung et al. 2020, sectio
 their mean over k); the others use log-odds instead of probabilities. Top sign and agreement are means over
 the answers that a word supports, as judged.
 
-Whether a method is better than a random order by the same judge is decided by the 95 % interval of their
-difference of comprehensiveness (`heedful.tasks.metrics.significance`). Measures by different judges are not
-comparable.
+Replacement is also judged by itself, with other replacements, as ``other draws``: about the most that a
+method can reach. Whether a method is better than a random order by the same judge is decided by the 95 %
+interval of their difference of comprehensiveness (`heedful.tasks.metrics.significance`). Measures by
+different judges are not comparable.
 """
 
 import math
@@ -67,18 +68,24 @@ STRONG = 0.1
 Key = tuple[str, bool]
 """A method, and whether it is judged by replacement."""
 
+OTHER_SEED = 2**31
+"""Seed of the replacements of the method, which must be others than those of the judge."""
+
 Scores = NDArray[np.float64]
 Method = Callable[[Measured, Replacements], Tensor]
 
 METHODS: dict[str, Method] = {
     "occlusion": lambda measured, words: occlusion(measured),
-    "replacement": lambda measured, words: occlusion(measured, words, seed=1),
+    "replacement": lambda measured, words: occlusion(measured, words, seed=OTHER_SEED),
     "integrated-gradients": lambda measured, words: integrated_gradients(measured).scores,
     "gradients": lambda measured, words: gradient_times_input(measured),
 }
 """Scores of each method; it is judged by the first judge of the view, or by replacement."""
 
 RANDOM = "random order"
+
+OTHER_DRAWS = "other draws"
+"""The judge itself, judged with other replacements: about the most that a method can reach."""
 
 OVER_RANDOM = "over_random"
 """Entry of a score's details: the difference of its value to that of the random order by the same judge."""
@@ -154,6 +161,7 @@ class FaithfulnessEvaluation(Evaluation):
                     ]
                     yield f"    {score.name.removesuffix(f', {judge}'):<20}  {'  '.join(cells)}"
         yield "  compr.: comprehensiveness, higher is better; suffic.: sufficiency, lower is"
+        yield "  other draws: the judge itself, with other replacements; a bound for the views"
         compared = [score for score in self.scores if score.details.get(OVER_RANDOM)]
         if compared:
             yield ""
@@ -261,6 +269,7 @@ def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> di
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randn(judges[True].shape, generator=generator, dtype=torch.float64)
     methods |= {(RANDOM, by): shuffled for by in (True, False)}
+    methods[OTHER_DRAWS, True] = methods["replacement", False]
     found: dict[Key, list[Judgement]] = {}
     for part in _parts(measured):
         for (name, by), scores in methods.items():
@@ -338,7 +347,7 @@ def _score(
         **means,
         "without_supporting_word": sum(math.isnan(each.top) for each in judgements),
     }
-    if name != RANDOM:
+    if name in METHODS:
         details[OVER_RANDOM] = _over_random(by_input, by_random)
     label = f"{name}, {judge}" if name == RANDOM else name
     return Score(label, value, f"judge:{judge}|{signature}", details, {**counts, "answers": len(judgements)})

@@ -11,6 +11,7 @@ from heedful.explain.attribution.faithfulness import (
     BETTER,
     BY_CHANCE,
     METHODS,
+    OTHER_DRAWS,
     OVER_RANDOM,
     RANDOM,
     WORSE,
@@ -67,7 +68,7 @@ def test_the_planted_word_is_found_by_every_method_and_no_random_order_is_as_fai
     rows = planted(30, 1)
     found = run.faithfulness(data=rows)
     scores = {score.name: score for score in found.scores}
-    assert scores.keys() == {*METHODS, f"{RANDOM}, replacement", f"{RANDOM}, leaving out"}
+    assert scores.keys() == {*METHODS, OTHER_DRAWS, f"{RANDOM}, replacement", f"{RANDOM}, leaving out"}
     for name in ("occlusion", "replacement", "integrated-gradients"):
         score = scores[name]
         assert score.details["top_agreement"] >= 0.96
@@ -76,6 +77,10 @@ def test_the_planted_word_is_found_by_every_method_and_no_random_order_is_as_fai
         assert score.details["sufficiency"] < random_order.details["sufficiency"] / 2
         assert float(score) > 2 * float(random_order)
         assert score.counts == {"rows": 30, "judged": 30, "answers": 30}
+    own = scores[OTHER_DRAWS].details
+    for name in ("occlusion", "integrated-gradients", "gradients"):
+        assert own["rank_correlation"] > scores[name].details["rank_correlation"]
+        assert own["sign_agreement"] >= scores[name].details["sign_agreement"]
     for row in rows:
         seen = run.explain(row["text"], kinds=[], views=["occlusion", "replacement", "integrated-gradients"])
         for view in seen.views.values():
@@ -101,7 +106,7 @@ def test_the_verdict_is_that_of_the_interval_over_inputs_and_the_table_fits(run)
         assert np.mean([each["comprehensiveness"] for each in own]) == pytest.approx(float(score))
         for measure in ("sufficiency", "top_sign"):
             assert np.nanmean([each[measure] for each in own]) == pytest.approx(score.details[measure])
-        if name == RANDOM:
+        if name in (RANDOM, OTHER_DRAWS):
             assert OVER_RANDOM not in score.details
             continue
         over = score.details[OVER_RANDOM]
