@@ -18,9 +18,9 @@ their mean over k); the others use log-odds instead of probabilities. Top sign a
 the answers that a word supports, as judged.
 
 Replacement is also judged by itself, with other replacements, as ``other draws``: about the most that a
-method can reach. Whether a method is better than a random order by the same judge is decided by the 95 %
-interval of their difference of comprehensiveness (`heedful.tasks.metrics.significance`). Measures by
-different judges are not comparable.
+method can reach in what is about single words (rank, signs, top). Whether a method is better than a random
+order by the same judge is decided by the 95 % interval of their difference of comprehensiveness
+(`heedful.tasks.metrics.significance`). Measures by different judges are not comparable.
 """
 
 import math
@@ -85,7 +85,7 @@ METHODS: dict[str, Method] = {
 RANDOM = "random order"
 
 OTHER_DRAWS = "other draws"
-"""The judge itself, judged with other replacements: about the most that a method can reach."""
+"""The judge itself, judged with other replacements: see the module."""
 
 OVER_RANDOM = "over_random"
 """Entry of a score's details: the difference of its value to that of the random order by the same judge."""
@@ -161,7 +161,7 @@ class FaithfulnessEvaluation(Evaluation):
                     ]
                     yield f"    {score.name.removesuffix(f', {judge}'):<20}  {'  '.join(cells)}"
         yield "  compr.: comprehensiveness, higher is better; suffic.: sufficiency, lower is"
-        yield "  other draws: the judge itself, with other replacements; a bound for the views"
+        yield "  other draws: the judge with other replacements; bounds rank, signs and top"
         compared = [score for score in self.scores if score.details.get(OVER_RANDOM)]
         if compared:
             yield ""
