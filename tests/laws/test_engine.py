@@ -1,6 +1,7 @@
 """Laws 3 and 8 for the native engine: what it writes is what the model computes at once."""
 
 import copy
+import random
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ from heedful.engine.program import UnsupportedError, quantised
 from heedful.engine.running import ROWS, compile_model
 from heedful.errors import RequestError
 from heedful.interop.configuration import ACTIVATIONS as IMPORTED
+from heedful.models.registry import build_model
 from heedful.models.transformer import build
 from heedful.nn.layout import Tokens
 from heedful.nn.residual import PreNorm
@@ -190,6 +192,53 @@ def test_a_row_is_the_same_to_the_last_bit_whatever_the_others(name):
         alone, _ = extend(engine, engine.start(Tokens.of(SOURCES[i : i + 1])), [TARGETS[1]])
         assert torch.equal(together[i], alone[0])
         assert torch.equal(together[i + 27], alone[0])
+
+
+def _numbers_of_steps(engine, sources, prompts, n_steps):
+    """Of each sequence: hidden states of its prompt, then logits of steps, as one tensor."""
+    state = engine.start(Tokens.of(sources) if sources else len(prompts))
+    hidden, state = extend(engine, state, prompts)
+    found = [[each.flatten()] for each in hidden]
+    for step in range(n_steps):
+        ids = torch.tensor([3 + (7 * len(prompt) + prompt[-1] + step) % 90 for prompt in prompts])
+        logits, state = engine.step(ids, state)
+        for own, row in zip(found, logits, strict=True):
+            own.append(row)
+    return [torch.cat(each) for each in found]
+
+
+@pytest.fixture
+def threads():
+    """Set the number of threads of torch, which is that of the engine; set it back after the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("reads", [True, False], ids=["translation", "continuation"])
+@torch.no_grad()
+def test_bits_depend_neither_on_other_rows_nor_on_the_number_of_threads(reads, precision, threads):
+    """With products so large that threads share them, and more rows than a block of them."""
+    sizes = {"d_model": 96, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 331}}}
+    config = configuration("transformer" if reads else "language model").changed(**sizes)
+    torch.manual_seed(1)
+    model = build_model(config, *([101] * (2 if reads else 1))).eval()
+    draw = random.Random(2)
+    sequences = [[draw.randint(3, 100) for _ in range(draw.randint(1, 23))] for _ in range(41)]
+    sources = sequences if reads else []
+    prompts = [[START, *sequence[:5]] for sequence in reversed(sequences)]
+    found = {}
+    for n in (1, 2, 3):
+        threads(n)
+        engine = engine_of(model, precision)
+        found[n] = _numbers_of_steps(engine, sources, prompts, 4)
+        for chosen in ([0], [7, 40, 3], [*range(20, 37)]):
+            some = [sources[i] for i in chosen] if reads else []
+            alone = _numbers_of_steps(engine, some, [prompts[i] for i in chosen], 4)
+            assert all(torch.equal(own, found[n][i]) for own, i in zip(alone, chosen, strict=True)), n
+    for n in (2, 3):
+        assert all(map(torch.equal, found[n], found[1])), n
 
 
 def test_positions_end_where_the_plain_path_ends():
