@@ -186,8 +186,10 @@ def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -
             )
     if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
         *names_before, last = (name for name, view in VIEWS.items() if view.is_over_inputs)
+        by_word = next((name for name in names if VIEWS[name].has_word_scores), "integrated-gradients")
         raise RequestError(
             f"only the views {', '.join(names_before)} and {last} support several inputs, got {n_inputs} "
             "inputs; add one of these (--view NAME; in Python, views=[NAME]), or give one input (put a text "
-            "with spaces in quotes)"
+            "with spaces in quotes); to write the scores of the words of each input: "
+            f"--view {by_word} --out words.csv"
         )

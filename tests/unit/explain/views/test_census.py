@@ -144,10 +144,12 @@ def test_what_does_not_attend_says_what_there_is(explained):
 
 def test_several_inputs_are_for_views_of_several(explained):
     run, given = explained("classification")
-    with pytest.raises(
-        RequestError, match="only the views patching, census and distances support several inputs, got 3"
-    ):
-        explain_input(run, given, views=["lens"], others=[given, given])
+    for view, by_word in (("lens", "integrated-gradients"), ("occlusion", "occlusion")):
+        with pytest.raises(
+            RequestError, match="only the views patching, census and distances support several inputs, got 3"
+        ) as refusal:
+            explain_input(run, given, views=[view], others=[given, given])
+        assert str(refusal.value).endswith(f": --view {by_word} --out words.csv")
 
 
 def test_an_input_that_cannot_be_read_is_told_by_its_number(explained):
