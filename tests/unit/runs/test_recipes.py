@@ -49,9 +49,6 @@ OWN = [
 # Their vocabularies are quickly made; the whole sweep reads all corpora.
 SMALL = (
     "digits",
-    "fashion-resnet",
-    "fashion-vit",
-    "reverse",
     "scene-masks",
     "scenes",
     "scenes-lstm",
