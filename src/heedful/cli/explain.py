@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.explain_inputs import OVER_INPUTS, Inputs
+from heedful.cli.explain_inputs import Inputs
 from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import (
     check_not_input,
@@ -25,7 +25,16 @@ from heedful.cli.tables import TABLES
 from heedful.cli.word_tables import VIEWS_OF_WORDS, check_views, write_words
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
-from heedful.explain.views import ALL, PAGE, SUFFIXES, VIEWS, check_image, check_names, view_module
+from heedful.explain.views import (
+    ALL,
+    OVER_INPUTS,
+    PAGE,
+    SUFFIXES,
+    VIEWS,
+    check_image,
+    check_names,
+    view_module,
+)
 from heedful.files import IMAGES, has_suffix
 
 if TYPE_CHECKING:

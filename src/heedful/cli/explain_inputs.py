@@ -12,15 +12,12 @@ from heedful.cli.inputs import Inputs as FileInputs
 from heedful.cli.options import from_command_line
 from heedful.cli.output import log
 from heedful.errors import RequestError
-from heedful.explain.views import VIEWS
+from heedful.explain.views import OVER_INPUTS
 
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.data.lines import Record
     from heedful.tasks.prediction import TaskInput
-
-OVER_INPUTS = [name for name, view in VIEWS.items() if view.is_over_inputs]
-"""Names of the views over several inputs."""
 
 SEVERAL = f"several need --view {', '.join(OVER_INPUTS[:-1])} or {OVER_INPUTS[-1]}"
 """For messages: what several inputs need."""

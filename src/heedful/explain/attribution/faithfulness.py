@@ -65,8 +65,8 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 STRONG = 0.1
 """Signs are compared of words whose effect exceeds this share of the largest."""
 
-Key = tuple[str, bool]
-"""A method, and whether it is judged by replacement."""
+Key = tuple[str, str]
+"""A method and its judge."""
 
 OTHER_SEED = 2**31
 """Seed of the replacements of the method, which must be others than those of the judge."""
@@ -231,7 +231,7 @@ def evaluate_faithfulness(
     signature = f"draws:{draws}|shares:{','.join(map(str, SHARES))}|seed:{seed}"
     scores = [
         _score(key, found[key], found[RANDOM, key[1]], signature, counts)
-        for key in sorted(found, key=lambda key: not key[1])
+        for key in sorted(found, key=lambda key: key[1] != REPLACEMENT)
     ]
     locations = [str(row.location) for row in rows]
     return FaithfulnessEvaluation(split, scores, notes=notes, records=partial(_records, found, locations))
@@ -241,8 +241,8 @@ def _records(found: Mapping[Key, ByInput], locations: Sequence[str]) -> Iterator
     """Yield the measures of each judged input, by method and judge."""
     for number in sorted({number for by_input in found.values() for number in by_input}):
         measures = [
-            {"method": name, "judge": _judge_name(by_replacement), **_means(by_input[number])}
-            for (name, by_replacement), by_input in found.items()
+            {"method": name, "judge": judge, **_means(by_input[number])}
+            for (name, judge), by_input in found.items()
             if number in by_input
         ]
         yield {"row": locations[number], "methods": measures}
@@ -261,15 +261,16 @@ def _words(
 
 def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> dict[Key, list[Judgement]]:
     """Judge every method, and a random order by both judges."""
-    judges = {by: occlusion(measured, words if by else None, draws=draws, seed=seed) for by in (True, False)}
+    replacements = {REPLACEMENT: words, LEAVING_OUT: None}
+    judges = {by: occlusion(measured, each, draws=draws, seed=seed) for by, each in replacements.items()}
     methods = {
-        (name, VIEWS[name].judges[:1] != (LEAVING_OUT,)): method(measured, words)
+        (name, (*VIEWS[name].judges, REPLACEMENT)[0]): method(measured, words)
         for name, method in METHODS.items()
     }
     generator = torch.Generator().manual_seed(seed)
-    shuffled = torch.randn(judges[True].shape, generator=generator, dtype=torch.float64)
-    methods |= {(RANDOM, by): shuffled for by in (True, False)}
-    methods[OTHER_DRAWS, True] = methods["replacement", False]
+    shuffled = torch.randn(judges[REPLACEMENT].shape, generator=generator, dtype=torch.float64)
+    methods |= {(RANDOM, by): shuffled for by in judges}
+    methods[OTHER_DRAWS, REPLACEMENT] = methods["replacement", LEAVING_OUT]
     found: dict[Key, list[Judgement]] = {}
     for part in _parts(measured):
         for (name, by), scores in methods.items():
@@ -278,13 +279,9 @@ def _judge(measured: Measured, words: Replacements, draws: int, seed: int) -> di
             if len(valid) < 2:
                 continue
             order = valid[np.argsort(-ranked[valid], kind="stable")]
-            removed, kept = set_effects(measured, words if by else None, order, part, draws, seed)
+            removed, kept = set_effects(measured, replacements[by], order, part, draws, seed)
             found.setdefault((name, by), []).append(_judgement(ranked[valid], judged[valid], removed, kept))
     return found
-
-
-def _judge_name(by_replacement: bool) -> str:
-    return REPLACEMENT if by_replacement else LEAVING_OUT
 
 
 def _parts(measured: Measured) -> list[list[int]]:
@@ -336,8 +333,7 @@ def _score(
     signature: str,
     counts: dict[str, int],
 ) -> Score:
-    name, by_replacement = key
-    judge = _judge_name(by_replacement)
+    name, judge = key
     judgements = [each for parts in by_input.values() for each in parts]
     means = _means(judgements)
     value = means.pop("comprehensiveness")

@@ -106,6 +106,9 @@ VIEWS: dict[str, View] = {
 }
 """All views by name."""
 
+OVER_INPUTS = [name for name, view in VIEWS.items() if view.is_over_inputs]
+"""Names of the views over several inputs."""
+
 PAGE = ".html"
 SUFFIXES = (PAGE, *IMAGES, ".json")
 """Suffixes of the files that an explanation can be saved to."""
@@ -185,7 +188,7 @@ def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -
                 f"{view.remedy}use another view (available: {available})"
             )
     if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
-        *names_before, last = (name for name, view in VIEWS.items() if view.is_over_inputs)
+        *names_before, last = OVER_INPUTS
         by_word = next((name for name in names if VIEWS[name].has_word_scores), "integrated-gradients")
         raise RequestError(
             f"only the views {', '.join(names_before)} and {last} support several inputs, got {n_inputs} "
