@@ -242,6 +242,7 @@ class Search:
                 for b, token in zip(self.sentences, self.ids[:, 0, -1].tolist(), strict=True):
                     if not self._results[b].finished:  # otherwise the end token was chosen
                         self.request.on_token(b, token)
+            remaining = self._wanted(remaining)
             if not remaining:
                 break
             self._advance(parents, remaining)
@@ -330,6 +331,14 @@ class Search:
                 for i in lists:
                     self._collect_cut(i)
         return remaining
+
+    def _wanted(self, remaining: list[int]) -> list[int]:
+        """Return the sentences that go on after this step; collect what the others have so far."""
+        wanted = [*self.request.wanted(self.sentences, remaining)]
+        for a in {*remaining}.difference(wanted):
+            for i in range(a * self.n_lists, (a + 1) * self.n_lists):
+                self._collect_cut(i)
+        return wanted
 
     def _collect_cut(self, i: int) -> None:
         """Collect the hypotheses of a list that are running at the maximum length."""

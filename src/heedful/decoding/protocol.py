@@ -4,7 +4,7 @@ Axes: B sentences; N hypotheses, ``width`` per sentence, hypothesis n belonging 
 V the vocabulary; S positions of the longest source.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Annotated, NamedTuple, Protocol, runtime_checkable
@@ -82,6 +82,9 @@ their sentence, so ``state.select(parents)`` suffices.
 OnToken = Callable[[int, int], None]
 """Called as ``on_token(sentence, id)`` as soon as a token is chosen; not for the end token."""
 
+OnStep = Callable[[], Collection[int]]
+"""Called after every step; returns the ordinals of the sentences whose output nobody waits for any more."""
+
 
 @dataclass(frozen=True, eq=False)
 class Request:
@@ -99,6 +102,8 @@ class Request:
         source_lengths: number of real source positions of each sentence; for a coverage penalty.
         ordinals: index of each sentence in the whole input, for sampling (None: 0 .. B-1).
         on_token: called with every token as soon as it is chosen; requires one hypothesis per sentence.
+        on_step: called after every step. The sentences that it returns leave the batch, unfinished; the
+            others do not change.
         constraints: of the output of each sentence; empty: none.
     """
 
@@ -111,6 +116,7 @@ class Request:
     source_lengths: Sequence[int] | None = None
     ordinals: Sequence[int] | None = None
     on_token: OnToken | None = None
+    on_step: OnStep | None = None
     constraints: Sequence[Sequence[Constraint]] = ()
 
     def __post_init__(self) -> None:
@@ -144,6 +150,14 @@ class Request:
         logits, state, attention = self.prefix_output
         kept_attention = None if attention is None else attention[sentences]
         return sentences, StepOutput(logits[sentences], state.keep(sentences), kept_attention)
+
+    def wanted(self, sentences: Sequence[int], running: Sequence[int]) -> Sequence[int]:
+        """Return which of the ``running`` indices into ``sentences`` go on after a step."""
+        unwanted = () if self.on_step is None else self.on_step()
+        if not unwanted:
+            return running
+        numbers = range(len(self.max_lengths)) if self.ordinals is None else self.ordinals
+        return [i for i in running if numbers[sentences[i]] not in unwanted]
 
     def constrained(self, sentences: Sequence[int], width: int = 1) -> ConstrainedRows | None:
         """Return the states of the constraints of ``width`` hypotheses of each sentence; None without any."""

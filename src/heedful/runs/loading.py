@@ -13,6 +13,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import load_tensors, load_weights
 from heedful.checks import check_function, check_text
 from heedful.decoding.config import DecodingConfig
+from heedful.decoding.protocol import OnStep
 from heedful.engine.choosing import Inference, inference_of
 from heedful.errors import DamagedError
 from heedful.forks import PerProcess
@@ -124,11 +125,13 @@ class LoadedRun:
         precision: str = "auto",
         attention: bool = False,
         progress: Progress = lambda n: None,
+        on_step: OnStep | None = None,
         **options: Unpack[TaskOptions],
     ) -> Predictor:
         """Return a predictor for many calls; the arguments are those of `heedful.Run.predict`.
 
-        Word alignments are added by `heedful.Run.aligning`.
+        ``on_step`` is called after every step of tasks that generate text (`PredictOptions`). Word alignments
+        are added by `heedful.Run.aligning`.
 
         Raises:
             RequestError: the task does not support an option.
@@ -142,7 +145,12 @@ class LoadedRun:
         given = {name: value for name, value in options.items() if value is not None}
         refuse_options(given, supported, self.task)
         predict_options = PredictOptions(
-            task_n_best, decoding=settings, attention=attention, progress=progress, **checked_options(given)
+            task_n_best,
+            decoding=settings,
+            attention=attention,
+            progress=progress,
+            on_step=on_step,
+            **checked_options(given),
         )
         return self.task.predictor(self.inference(precision), predict_options)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from heedful.data.images import LazyImage
     from heedful.decoding.config import DecodingConfig
+    from heedful.decoding.protocol import OnStep
 
 BATCH_TOKENS = 8192
 """Maximum number of tokens of a batch outside training, with padding and all hypotheses."""
@@ -71,6 +72,8 @@ class PredictOptions:
         decoding: of tasks that generate text; None: as the recipe says.
         attention: whether to return the attention over the source too, of models that have a source.
         progress: called with the number of inputs just done.
+        on_step: of tasks that generate text, called after every step; returns the numbers of the inputs whose
+            answer nobody waits for any more (`heedful.decoding.protocol.Request`).
     """
 
     n_best: int | None = None
@@ -84,6 +87,7 @@ class PredictOptions:
     decoding: "DecodingConfig | None" = None
     attention: bool = False
     progress: Progress = lambda n: None
+    on_step: "OnStep | None" = None
 
 
 DEFAULT_OPTIONS = PredictOptions()

@@ -113,6 +113,7 @@ class TextGenerator(Streaming):
                 source_lengths=None if encoder_input is None else encoder_input.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,
+                on_step=self.options.on_step,
                 constraints=[self.constraints.build(wanted) for wanted in constraints],
             )
             return decode(with_spares(self.decoding), request)

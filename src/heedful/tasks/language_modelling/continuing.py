@@ -387,6 +387,7 @@ class Completer(Streaming):
                 forbidden=specials.never_generated,
                 ordinals=ordinals,
                 on_token=on_token,
+                on_step=self.options.on_step,
                 constraints=[
                     self.constraints.build(wanted, is_continuation=bool(prompt))
                     for wanted, prompt in zip(constraints, prompts, strict=True)
