@@ -34,6 +34,7 @@ class Page:
 
 PAGES = (
     Page("lab.md", r"lab/|cli/lab"),
+    Page("serving.md", r"serve/|cli/serve"),
     Page("predicting.md", r"nn/", "RequestError"),
     Page("python.md", r"api/|checks|data/memory|nn/|__init__|engine/(native|compiled)|tasks/prediction"),
     Page("importing.md", r"interop/|cli/convert"),

@@ -43,6 +43,10 @@ VERBS = {
         "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
         "--temperature", "--top-p", "--top-k",
     },
+    "serve": {
+        "runs", "--host", "--port", "--workers", "--api-key-file", "--no-auth", "--allowed-host",
+        "--engine-timeout", "--drain-delay", "--drain-timeout", "--precision", "--device",
+    },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
     "lab": {"names", "--all", "--short", "--control", "--out", "--json"},
@@ -55,6 +59,7 @@ VERBS = {
     "export": {"run", "folder", "--to", "--out"},
 }  # fmt: skip
 REQUIRED = {
+    "serve": ["runs"],
     "train": ["recipe"],
     "predict": ["run"],
     "score": ["run"],

@@ -38,11 +38,13 @@ def imported(folder):
 
 @pytest.mark.slow
 def test_what_is_imported_is_a_direct_dependency():
-    """Not only what another dependency happens to bring; pydantic fixes the version of its core."""
-    extras = [
-        package for extra in ("tensorboard", "heic", "excel", "constraints") for package in EXTRAS[extra]
-    ]
-    wanted = names([*PROJECT["dependencies"], *extras]) | {"pydantic-core"}
+    """Not only what another dependency happens to bring.
+
+    pydantic and fastapi fix the versions of their core, and ``uvicorn[standard]`` names uvloop.
+    """
+    used = ("tensorboard", "heic", "excel", "constraints", "serve")
+    extras = [package for extra in used for package in EXTRAS[extra]]
+    wanted = names([*PROJECT["dependencies"], *extras]) | {"pydantic-core", "starlette", "uvloop"}
     of_module = packages_distributions()
     modules = imported(ROOT / "src" / "heedful")
     assert {"torch", "PIL", "nltk"} <= modules.keys()

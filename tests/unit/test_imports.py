@@ -54,7 +54,8 @@ BELOW["runs"] = BELOW["tasks"] | {"tasks"}
 BELOW["model_summary"] = BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
 BELOW["lab"] = BELOW["explain"] | {"explain", "model_summary"}
 BELOW["api"] = BELOW["explain"] | {"explain", "interop"}
-BELOW["cli"] = BELOW["lab"] | {"lab", "interop", "api"}
+BELOW["serve"] = BELOW["api"] | {"api"}
+BELOW["cli"] = BELOW["lab"] | BELOW["serve"] | {"lab", "serve"}
 
 
 def imported(path: Path) -> set[str]:

@@ -1,14 +1,14 @@
 """Answers of commands: each with the fields of its input, and the log of their notes."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.cli.output import log
 from heedful.cli.tables import TableWriter
 from heedful.tasks.prediction import EMPTY, EMPTY_QUESTION, HELD_BACK, Prediction
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonMapping
 
 if TYPE_CHECKING:
     from heedful.data.lines import Record
@@ -50,14 +50,6 @@ def table_fields(record: "Record", table: TableWriter, columns: "Columns") -> Js
     if table.is_jsonl or not columns.input_lists or not isinstance(words, list):
         return record.fields
     return {name: as_line(words) if value == words else value for name, value in record.fields.items()}
-
-
-def with_input(record: "Record", answer: JsonObject, reserved: Collection[str]) -> JsonObject:
-    """Merge an answer with the input's fields; ``reserved`` ones go under ``input``."""
-    nested_keys = {"version", "input", *reserved}
-    nested = {key: value for key, value in record.fields.items() if key in nested_keys}
-    passed_through = {key: value for key, value in record.fields.items() if key not in nested_keys}
-    return {**passed_through, **({"input": nested} if nested else {}), **answer}
 
 
 def answered(

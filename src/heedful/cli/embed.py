@@ -9,19 +9,16 @@ import typer
 
 from heedful import files
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answered, located, with_input
+from heedful.cli.answers import NoteLog, answered, located
 from heedful.cli.inputs import Inputs
 from heedful.cli.options import Device
 from heedful.cli.output import check_out, json_result, log
 from heedful.errors import WorkError
-from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from heedful.data.lines import Record
-    from heedful.tasks.embedding import Embedding
 
 Pooling = Annotated[
     str | None,
@@ -74,7 +71,7 @@ def embed(
     for record, answer in answers:
         embedding = located(record, answer)
         if out is None:
-            json_result(_output(record, embedding))
+            json_result(embedding.to_dict(record.fields))
         vectors.append(embedding.vector)
         notes.add(embedding, record.row.get(columns.inputs[0]), record.location)
     notes.summarize()
@@ -82,14 +79,6 @@ def embed(
         _write(out, vectors, loaded_run.embedding_width)
     if notes.failed:
         raise WorkError(f"{notes.failed} of {notes.n} inputs could not be read")
-
-
-def _output(record: "Record", embedding: "Embedding") -> JsonObject:
-    """Return the JSON object of an input: its keys and its vector, or an error."""
-    vector = None if embedding.vector is None else embedding.vector.tolist()
-    parts = {"vector": vector, "note": "; ".join(embedding.notes) or None, "error": embedding.error}
-    answer = {"version": 1, **{key: part for key, part in parts.items() if part is not None}}
-    return with_input(record, answer, parts.keys())
 
 
 def _write(out: Path, vectors: Sequence["NDArray[np.float32] | None"], width: int) -> None:

@@ -41,6 +41,7 @@ from heedful.cli.pack import clean, pack
 from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
 from heedful.cli.score import score
+from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.errors import HeedfulError, RequestError
 from heedful.memory import keep_freed_memory
@@ -63,6 +64,7 @@ for name, verb, short_help in (
     ("evaluate", evaluate, "Evaluate a run on test data."),
     ("explain", explain, "Show the attention of a run for an input, and other views."),
     ("embed", embed, "Compute a vector of each input (embeddings)."),
+    ("serve", serve, "Serve runs over HTTP."),
     ("describe", describe, None),
     ("recipes", recipes, "List the shipped recipes."),
     ("lab", lab, "Test claims of the lectures by experiment."),

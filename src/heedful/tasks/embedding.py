@@ -46,6 +46,7 @@ from heedful.tasks.inputs.texts import (
 from heedful.tasks.prediction import BATCH_TOKENS, Progress, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping, JsonObject
 
 Pooling = Literal["mean", "first", "last", "max"]
 
@@ -202,6 +203,20 @@ class Embedding:
     notes: tuple[str, ...] = ()
     error: str | None = None
     cut: int = 0
+
+    def to_dict(self, input: JsonMapping) -> JsonObject:
+        """Return the JSON object of ``docs/schemas/embedding.schema.json``.
+
+        Args:
+            input: the record that was read; its fields are copied, those with a name of an entry of the
+                object under ``input``.
+        """
+        vector = None if self.vector is None else self.vector.tolist()
+        parts = {"vector": vector, "note": "; ".join(self.notes) or None, "error": self.error}
+        nested = {key: value for key, value in input.items() if key in ("version", "input", *parts)}
+        passed_through = {key: value for key, value in input.items() if key not in nested}
+        found = {key: part for key, part in parts.items() if part is not None}
+        return {**passed_through, **({"input": nested} if nested else {}), "version": 1, **found}
 
 
 @torch.inference_mode()

@@ -237,7 +237,7 @@ class Prediction:
     def _answer(self) -> JsonObject:
         """Return the entries that an answer and its alternatives have."""
         output = self.output if self.answered else self.text or None
-        if self.is_empty and not self.answered:
+        if self.score is None and not self.answered:  # of an empty input
             return {"output": output, "notes": list(self.notes)}
         probabilities = {} if self.distribution is None else self.label_probabilities()
         entries: JsonObject = {

@@ -1,0 +1,112 @@
+"""Which requests are let in: bounds on what is in the service at a time, and how long a refused client waits.
+
+| refusal | |
+|---|---|
+| 413 | the request alone exceeds a limit; it would in an idle service, too |
+| 429 | requests, or their tokens, exceed a bound together; ``Retry-After`` is tokens over the measured rate |
+| 503 | no engine is ready: starting, draining, or lost |
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+START_RATE = 2000.0
+"""Tokens per second before any is measured."""
+
+WINDOW = 0.25
+"""Seconds of work after which the rate is measured again."""
+
+WEIGHT = 0.3
+"""Weight of a new measurement in the rate."""
+
+
+class RefusedError(Exception):
+    """A request that is not answered.
+
+    Args:
+        message: why, for the client.
+        status: the status of HTTP.
+        reason: in one word, for the metrics.
+        retry_after: seconds after which another try makes sense.
+        closes: whether the connection is closed, because the rest of the request is not read.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int,
+        reason: str,
+        retry_after: int | None = None,
+        *,
+        closes: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.retry_after, self.closes = status, reason, retry_after, closes
+
+
+@dataclass
+class Admission:
+    """What is in the hands of the engines of a run.
+
+    Args:
+        most_requests: maximum number of requests, waiting or running.
+        most_seconds: maximum time, by the measured rate, that the tokens of all take together.
+        least_tokens: so many tokens are let in whatever the rate is.
+        clock: seconds.
+    """
+
+    most_requests: int
+    most_seconds: float
+    least_tokens: int
+    clock: Callable[[], float] = time.monotonic
+    requests: int = 0
+    tokens: int = 0
+    rate: float = START_RATE
+    _busy_since: float = field(default=0.0, init=False)
+    _done: int = field(default=0, init=False)
+
+    @property
+    def most_tokens(self) -> int:
+        """Maximum number of tokens, waiting or running."""
+        return max(self.least_tokens, int(self.rate * self.most_seconds))
+
+    def admit(self, tokens: int) -> None:
+        """Let a request in; `release` follows.
+
+        Args:
+            tokens: its tokens, with all hypotheses.
+
+        Raises:
+            RefusedError: 429, there is too much in the service.
+        """
+        full = self.requests >= self.most_requests
+        if full or (self.requests and self.tokens + tokens > self.most_tokens):
+            what = "requests" if full else "tokens"
+            raise RefusedError(f"too many {what} at a time; try again", 429, what, self.retry_after)
+        if not self.requests:
+            self._busy_since, self._done = self.clock(), 0
+        self.requests += 1
+        self.tokens += tokens
+
+    def release(self, tokens: int, *, answered: bool) -> None:
+        """Note that a request is out of the service.
+
+        Args:
+            tokens: as of `admit`.
+            answered: whether it was computed whole, so that it counts for the rate.
+        """
+        self.requests -= 1
+        self.tokens -= tokens
+        self._done += tokens if answered else 0
+        elapsed = self.clock() - self._busy_since
+        if elapsed >= WINDOW:
+            if self._done:
+                self.rate += WEIGHT * (self._done / elapsed - self.rate)
+            self._busy_since, self._done = self.clock(), 0
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds in which the tokens in the service are done, at least 1."""
+        return max(1, math.ceil(self.tokens / max(self.rate, 1.0)))

@@ -1,0 +1,305 @@
+"""The process that computes: one run, one thread for answers and one for explanations.
+
+    python -m heedful.serve.engine DESCRIPTOR     (started by `heedful.serve.engines`, never by hand)
+
+| frame to the engine | |
+|---|---|
+| ``{"start": {run, precision, device}}`` | the first one: load the run |
+| ``{"request": n, "verb", "cost", "stream"}`` + body | answer a request |
+| ``{"cancel": n}`` | nobody waits for it any more |
+
+| frame of the engine | |
+|---|---|
+| ``{"ready": {…}}``, ``{"failed": message}`` | the run is loaded: what it can do; or it cannot be loaded |
+| ``{"beat": n, "explained": s}`` | twice a second: steps made, and processor time of the other thread |
+| ``{"taken": [n, …]}`` | a batch begins |
+| ``{"piece": n}`` + text | of a stream |
+| ``{"answer": n}`` + body | the answer |
+| ``{"refused": n, "status", "message"}`` | the request is invalid (422), or failed (500) |
+
+The process ends as soon as the front does, whatever it is computing.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from heedful.api.run import load
+from heedful.errors import HeedfulError, RequestError
+from heedful.serve.answering import Answering, Body
+from heedful.serve.frames import Frame, Unpacker
+from heedful.serve.jobs import Job, JobQueue
+from heedful.tasks.prediction import BATCH_TOKENS
+from heedful.tasks.text_scoring import TextScoring
+from heedful.typing import JsonObject
+
+BEAT = 0.5
+"""Seconds between two frames that say how far an engine is."""
+
+FAILED = "the request failed; the log of the service has the reason"
+"""The message for an error in the code; its text may have parts of other requests."""
+
+
+@dataclass
+class Steps:
+    """The number of steps that a thread has made, and the requests in its hands that nobody waits for."""
+
+    made: int = 0
+    unwanted: set[int] = field(default_factory=set)
+
+    def __call__(self) -> Collection[int]:
+        """Count a step; return the numbers of the inputs that leave (`heedful.decoding.protocol.OnStep`)."""
+        self.made += 1
+        return self.unwanted
+
+
+@dataclass
+class Work:
+    """A request in the hands of a thread: its number, its inputs' numbers in the batch."""
+
+    job: Job
+    inputs: range
+
+
+class Engine:
+    """Reads requests from a socket, answers them, and writes the answers.
+
+    Args:
+        connection: connected with the front.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.changed = threading.Condition()
+        self.queue, self.explanations = JobQueue(BATCH_TOKENS), JobQueue(1)
+        self.steps = Steps()
+        self.running: list[Work] = []
+        self.in_hand: set[int] = set()
+        self.abandoned: set[int] = set()
+        self._writing = threading.Lock()
+
+    def write(self, header: JsonObject, payload: bytes = b"") -> None:
+        """Write a frame; any thread may. If nobody reads it, the process ends."""
+        data = Frame(header, payload).packed()
+        try:
+            with self._writing:
+                self.connection.sendall(data)
+        except OSError:
+            os._exit(0)
+
+    # Threads -----------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Load the run that the first frame names, then answer until the front closes the connection."""
+        unpacker = Unpacker()
+        frames: list[Frame] = []
+        while not frames:
+            if not (data := self.connection.recv(1 << 16)):
+                return
+            frames = [*unpacker.feed(data)]
+        try:
+            answering = self._load(frames.pop(0).header["start"])
+        except HeedfulError as error:
+            self.write({"failed": str(error)})
+            return
+        for frame in frames:
+            self._receive(frame)
+        self.write({"ready": description_of(answering)})
+        threading.Thread(target=self._read, args=(unpacker,), daemon=True).start()
+        explaining = threading.Thread(target=self._explain, args=(answering,), daemon=True)
+        explaining.start()
+        threading.Thread(target=self._beat, args=(explaining,), daemon=True).start()
+        self._answer(answering)
+
+    def _load(self, start: JsonObject) -> Answering:
+        torch.set_num_threads(1)
+        run = load(start["run"], device=start["device"])
+        run.inference(start["precision"])
+        return Answering(run, start["precision"], self.steps)
+
+    def _read(self, unpacker: Unpacker) -> None:
+        try:
+            while data := self.connection.recv(1 << 16):
+                for frame in unpacker.feed(data):
+                    self._receive(frame)
+        finally:
+            os._exit(0)  # whatever the other threads are computing: nobody waits for it
+
+    def _receive(self, frame: Frame) -> None:
+        header = frame.header
+        with self.changed:
+            if "request" in header:
+                self._add(header, frame.payload)
+            elif "cancel" in header:
+                self._cancel(header["cancel"])
+            self.changed.notify_all()
+
+    def _add(self, header: JsonObject, payload: bytes) -> None:
+        number, verb = header["request"], header["verb"]
+        try:
+            body = Body.parsed(payload)
+        except (RequestError, ValueError) as error:
+            self._refuse(number, 422, str(error))
+            return
+        is_explanation = verb in ("explain", "page")
+        options = json.dumps(body.options, sort_keys=True)
+        key = None if is_explanation or header.get("stream") else (verb, options)
+        content = (verb, body, bool(header.get("stream")))
+        queue = self.explanations if is_explanation else self.queue
+        queue.add(Job(number, header["cost"], key, content))
+
+    def _cancel(self, number: int) -> None:
+        if self.queue.remove(number) or self.explanations.remove(number):
+            return
+        if number in self.in_hand:
+            self.abandoned.add(number)
+        for work in self.running:
+            if work.job.number == number:
+                self.steps.unwanted.update(work.inputs)
+
+    def _beat(self, explaining: threading.Thread) -> None:
+        """Say how far the threads are; an explanation has no steps, so its thread by its processor time."""
+        pause = threading.Event()
+        while not pause.wait(BEAT):
+            self.write({"beat": self.steps.made, "explained": _processor_time(explaining)})
+
+    def _next(self, queue: JobQueue, in_hand: set[int]) -> list[Job]:
+        """Wait for requests; return those to answer next, whose numbers are then in ``in_hand``."""
+        with self.changed:
+            while not len(queue):
+                self.changed.wait()
+            jobs = queue.next_batch()
+            self.abandoned -= in_hand
+            in_hand.clear()
+            in_hand.update(job.number for job in jobs)
+            return jobs
+
+    # Answers -----------------------------------------------------------------------------------------------
+
+    def _answer(self, answering: Answering) -> None:
+        while True:
+            jobs = self._next(self.queue, self.in_hand)
+            self.write({"taken": [job.number for job in jobs]})
+            verb, body, is_stream = jobs[0].content
+            if is_stream:
+                self._stream(answering, jobs[0], body)
+            else:
+                self._answer_batch(answering, verb, jobs)
+
+    def _answer_batch(self, answering: Answering, verb: str, jobs: Sequence[Job]) -> None:
+        """Answer requests together; if that fails, each by itself, so that none fails because of another."""
+        try:
+            if len(jobs) > 1 and not answering.joins(verb, jobs[0].content[1]):
+                for job in jobs:
+                    self._answer_batch(answering, verb, [job])
+                return
+            self._begin(jobs)
+            bodies = [job.content[1] for job in jobs]
+            for job, answers in zip(jobs, answering.answers(verb, bodies), strict=True):
+                entry = {"predict": "predictions", "score": "scores", "embed": "embeddings"}[verb]
+                self.write({"answer": job.number}, _json({entry: answers}))
+        except Exception as error:
+            if len(jobs) == 1:
+                self._fail(jobs[0].number, error)
+                return
+            for job in jobs:
+                self._answer_batch(answering, verb, [job])
+        finally:
+            self._begin(())
+
+    def _begin(self, jobs: Sequence[Job]) -> None:
+        """Note which inputs of the batch belong to which request."""
+        with self.changed:
+            self.running, n = [], 0
+            for job in jobs:
+                n_own = len(job.content[1].inputs)
+                self.running.append(Work(job, range(n, n + n_own)))
+                n += n_own
+            self.steps.unwanted.clear()
+            for work in self.running:
+                if work.job.number in self.abandoned:
+                    self.steps.unwanted.update(work.inputs)
+
+    def _stream(self, answering: Answering, job: Job, body: Body) -> None:
+        self._begin([job])
+        try:
+            answer = answering.stream(body, lambda piece: self._piece(job.number, piece))
+            self.write({"answer": job.number}, _json(answer))
+        except Exception as error:
+            self._fail(job.number, error)
+        finally:
+            self._begin(())
+
+    def _piece(self, number: int, piece: str) -> None:
+        if piece:
+            self.write({"piece": number}, piece.encode())
+
+    def _explain(self, answering: Answering) -> None:
+        while True:
+            (job,) = self._next(self.explanations, set())
+            verb, body, _ = job.content
+            try:
+                self.write({"taken": [job.number]})
+                text = answering.explanation(body, page=verb == "page")
+                self.write({"answer": job.number}, text.encode())
+            except Exception as error:
+                self._fail(job.number, error)
+
+    def _refuse(self, number: int, status: int, message: str) -> None:
+        self.write({"refused": number, "status": status, "message": message})
+
+    def _fail(self, number: int, error: Exception) -> None:
+        """Say why a request has no answer: only what the library says to its users, of its own errors."""
+        if isinstance(error, HeedfulError):
+            self._refuse(number, 422, str(error))
+            return
+        print(f"heedful serve: {type(error).__name__} in an engine", file=sys.stderr, flush=True)
+        self._refuse(number, 500, FAILED)
+
+
+def description_of(answering: Answering) -> JsonObject:
+    """Return what a run can do, for the front and its clients."""
+    run = answering.run
+    task, decoding = run.task, run.recipe.decoding
+    columns = task.columns
+    return {
+        "task": run.recipe.task.kind,
+        "inputs": [*columns.inputs],
+        "optional_inputs": [*columns.optional_inputs],
+        "images": [*columns.images],
+        "generates": bool(task.info.writes),
+        "options": [*task.info.options],
+        "decoding": None if decoding is None else decoding.model_dump(mode="json"),
+        "scores": isinstance(task, TextScoring),
+        "labels": run.labels,
+        "precision": run.inference(answering.precision).description,
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+    }
+
+
+def _processor_time(thread: threading.Thread) -> float:
+    if not hasattr(time, "pthread_getcpuclockid"):  # not on every system: then it counts as advancing
+        return time.monotonic()
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def main() -> None:
+    """Serve on the socket whose file descriptor is the only argument."""
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        Engine(connection).serve()
+
+
+if __name__ == "__main__":
+    main()

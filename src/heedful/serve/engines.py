@@ -1,0 +1,334 @@
+"""The engines of the service as its front sees them: started, watched, replaced."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+from heedful.serve.admission import RefusedError
+from heedful.serve.frames import BrokenStreamError, Frame, Unpacker
+from heedful.typing import JsonObject
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+"""Seconds before a lost engine is started again: the first time, and at most; twice as many each time."""
+
+STOP_SECONDS = 5.0
+"""Seconds that an engine has to end when the service does."""
+
+LOST = "the engine that computed this answer was lost; try again"
+
+
+class StartError(Exception):
+    """A run cannot be loaded."""
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """A run of the service.
+
+    Args:
+        name: in the addresses of the service.
+        path: its folder.
+        precision, device: as everywhere. Plugins are in the environment (`heedful.plugins`).
+    """
+
+    name: str
+    path: str
+    precision: str = "auto"
+    device: str = "cpu"
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request in the hands of an engine, and what has come of it so far."""
+
+    cost: int
+    explains: bool
+    frames: "asyncio.Queue[Frame]" = field(default_factory=asyncio.Queue)
+    taken: Callable[[], None] = lambda: None
+    is_taken: bool = False
+    is_answered: bool = False
+    has_pieces: bool = False
+
+
+class _Connection(asyncio.Protocol):
+    """Passes frames on; writes the frames of a turn of the event loop together."""
+
+    def __init__(self, received: Callable[[Frame], None], lost: Callable[[], None]) -> None:
+        self._received, self._lost, self._unpacker = received, lost, Unpacker()
+        self._unwritten: list[bytes] = []
+        self.transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.WriteTransport, transport)  # that of uvloop inherits from none
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._unpacker.feed(data):
+                self._received(frame)
+        except BrokenStreamError:
+            assert self.transport is not None
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost()
+
+    def write(self, frame: Frame) -> None:
+        """Write a frame at the end of this turn."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unwritten.append(frame.packed())
+
+    def _write(self) -> None:
+        assert self.transport is not None
+        data, self._unwritten = b"".join(self._unwritten), []
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+
+class Engine:
+    """One engine process; lost when it ends, for whatever reason.
+
+    Args:
+        run: the run that it loads.
+        on_lost: called once when it is lost or has failed to start.
+        on_taken: called when the request with this number begins.
+    """
+
+    _numbers = count(1)
+
+    def __init__(self, run: ServedRun, on_lost: "Callable[[Engine], None]") -> None:
+        self.run, self._on_lost = run, on_lost
+        self.pending: dict[int, Pending] = {}
+        self.description: JsonObject | None = None
+        self.failure: str | None = None
+        self.is_lost = False
+        self.started = asyncio.Event()
+        """Set when the engine is ready, or lost."""
+        self._beats: tuple[object, object] = (None, None)
+        self._last_beat = self._last_step = self._last_explained = time.monotonic()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers requests."""
+        return self.description is not None and not self.is_lost
+
+    @property
+    def cost(self) -> int:
+        """The tokens of the requests in its hands."""
+        return sum(pending.cost for pending in self.pending.values())
+
+    async def start(self) -> None:
+        """Start the process; `started` is set later."""
+        own, other = socket.socketpair()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with other:
+            command = [sys.executable, "-P", "-m", "heedful.serve.engine", str(other.fileno())]
+            self.process = subprocess.Popen(
+                command,
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the front, which drains
+            )
+        own.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, self.connection = await loop.connect_accepted_socket(
+            lambda: _Connection(self._receive, self._lose), own
+        )
+        run = {"run": self.run.path, "precision": self.run.precision, "device": self.run.device}
+        self.connection.write(Frame({"start": run}))
+
+    def _receive(self, frame: Frame) -> None:
+        header = frame.header
+        match header:
+            case {"beat": steps, "explained": explained}:
+                self._hear(steps, explained)
+            case {"ready": description}:
+                self.description = description
+                self._last_beat = self._last_step = self._last_explained = time.monotonic()
+                self.started.set()
+            case {"failed": message}:
+                self.failure = message
+            case {"taken": numbers}:
+                for number in numbers:
+                    if pending := self.pending.get(number):
+                        pending.taken()
+            case {"piece": number} | {"answer": number} | {"refused": number}:
+                if pending := self.pending.get(number):
+                    pending.frames.put_nowait(frame)
+
+    def _hear(self, steps: object, explained: object) -> None:
+        now = self._last_beat = time.monotonic()
+        if steps != self._beats[0] or all(pending.explains for pending in self.pending.values()):
+            self._last_step = now
+        if explained != self._beats[1] or not any(pending.explains for pending in self.pending.values()):
+            self._last_explained = now
+        self._beats = (steps, explained)
+
+    def silent_for(self) -> float:
+        """Return for how many seconds the engine has not computed although it should."""
+        return time.monotonic() - min(self._last_beat, self._last_step, self._last_explained)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+
+    def _lose(self) -> None:
+        """Tell all who wait that the engine is lost."""
+        self.is_lost = True
+        self.started.set()
+        for pending in self.pending.values():
+            pending.frames.put_nowait(Frame({"lost": True}))
+        self._on_lost(self)
+
+    async def request(
+        self, verb: str, payload: bytes, pending: Pending, *, stream: bool = False
+    ) -> AsyncGenerator[Frame, None]:
+        """Send a request; yield the pieces of a stream, and last the answer.
+
+        What is abandoned before the answer is cancelled in the engine.
+
+        Raises:
+            RefusedError: the request is invalid, or the engine is lost.
+        """
+        number = next(self._numbers)
+        self.pending[number] = pending
+        header = {"request": number, "verb": verb, "cost": pending.cost, "stream": stream}
+        self.connection.write(Frame(header, payload))
+        is_answered = False
+        try:
+            while not is_answered:
+                frame = await pending.frames.get()
+                if "lost" in frame.header:
+                    is_answered = True
+                    raise RefusedError(LOST, 503, "lost", 1)
+                if "refused" in frame.header:
+                    is_answered = True
+                    raise RefusedError(frame.header["message"], frame.header["status"], "invalid")
+                is_answered = "answer" in frame.header
+                yield frame
+        finally:
+            del self.pending[number]
+            if not is_answered and not self.is_lost:
+                self.connection.write(Frame({"cancel": number}))
+
+    async def stop(self) -> None:
+        """Close the connection, at which the process ends; kill it if it does not."""
+        if self.connection.transport is not None:
+            self.connection.transport.close()
+        try:
+            await asyncio.to_thread(self.process.wait, STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            await asyncio.to_thread(self.process.wait)
+
+
+class Engines:
+    """The engines of one run. A lost one is replaced.
+
+    Args:
+        run: the run.
+        n: number of engines.
+        timeout: seconds without a step after which an engine that has requests is replaced.
+    """
+
+    def __init__(self, run: ServedRun, n: int, timeout: float) -> None:
+        self.run, self.n, self.timeout = run, n, timeout
+        self.engines: list[Engine] = []
+        self.restarts = 0
+        self._failures_in_a_row = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Start all engines, without waiting until they are ready."""
+        for _ in range(self.n):
+            await self._start_one()
+        self._in_background(self._watch())
+
+    async def ready(self) -> None:
+        """Wait until an engine is ready.
+
+        Raises:
+            StartError: the run cannot be loaded.
+        """
+        await asyncio.wait(
+            [asyncio.ensure_future(engine.started.wait()) for engine in self.engines],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if failures := [engine.failure for engine in self.engines if engine.failure]:
+            raise StartError(failures[0])
+        if not self.is_ready:
+            raise StartError(f"{self.run.name}: the engine ended before it was ready")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an engine answers."""
+        return any(engine.is_ready for engine in self.engines)
+
+    @property
+    def description(self) -> JsonObject:
+        """What the run can do."""
+        return next((engine.description for engine in self.engines if engine.description), {})
+
+    def least_loaded(self) -> Engine:
+        """Return the engine with the fewest tokens in its hands.
+
+        Raises:
+            RefusedError: none is ready.
+        """
+        ready = [engine for engine in self.engines if engine.is_ready]
+        if not ready:
+            raise RefusedError(f"{self.run.name}: no engine is ready; try again", 503, "engine", 1)
+        return min(ready, key=lambda engine: engine.cost)
+
+    async def _start_one(self) -> None:
+        engine = Engine(self.run, self._replace)
+        self.engines.append(engine)
+        await engine.start()
+
+    def _replace(self, lost: Engine) -> None:
+        """Start another engine for one that is lost, later if it was never ready."""
+        if lost in self.engines and not self._stopping and (lost.failure is None or self.restarts):
+            self.engines.remove(lost)
+            self.restarts += 1
+            self._failures_in_a_row = 0 if lost.description else self._failures_in_a_row + 1
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures_in_a_row)
+            self._in_background(self._start_after(0.0 if lost.description else pause))
+        with contextlib.suppress(ProcessLookupError):
+            lost.process.kill()
+        self._in_background(asyncio.to_thread(lost.process.wait))
+
+    async def _start_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if not self._stopping:
+            await self._start_one()
+
+    async def _watch(self) -> None:
+        """Replace engines that have requests but make no steps."""
+        while not self._stopping:
+            await asyncio.sleep(min(1.0, self.timeout / 4))
+            for engine in [*self.engines]:
+                if engine.is_ready and engine.silent_for() > self.timeout:
+                    engine.kill()
+
+    def _in_background(self, work: "object") -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Stop all engines."""
+        self._stopping = True
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*(engine.stop() for engine in self.engines))

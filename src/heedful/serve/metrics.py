@@ -1,0 +1,45 @@
+"""What the service counts, for Prometheus. No label has a value that a client chooses."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The counters of one service, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = own = CollectorRegistry()
+        run = ("run",)
+        self.running = Gauge(
+            "heedful_requests_running", "Requests that an engine computes", run, registry=own
+        )
+        self.waiting = Gauge(
+            "heedful_requests_waiting", "Requests that wait for an engine", run, registry=own
+        )
+        self.queued_tokens = Gauge(
+            "heedful_queued_tokens", "Tokens of the requests in the service", run, registry=own
+        )
+        self.requests = Counter(
+            "heedful_requests", "Requests by run, verb and status", ("run", "verb", "status"), registry=own
+        )
+        self.refused = Counter("heedful_refused", "Refused requests by reason", ("reason",), registry=own)
+        self.request_seconds = Histogram(
+            "heedful_request_seconds",
+            "From the body to the answer",
+            ("run", "verb"),
+            buckets=SECONDS,
+            registry=own,
+        )
+        self.queue_seconds = Histogram(
+            "heedful_queue_seconds", "From the body to the first step", run, buckets=SECONDS, registry=own
+        )
+        self.first_piece_seconds = Histogram(
+            "heedful_time_to_first_token_seconds", "Of streams", run, buckets=SECONDS, registry=own
+        )
+        self.batch_rows = Histogram(
+            "heedful_batch_rows", "Requests that are answered together", run, buckets=ROWS, registry=own
+        )
+        self.tokens = Counter("heedful_tokens", "Tokens by kind", ("kind",), registry=own)
+        self.restarts = Counter("heedful_engine_restarts", "Engines that were replaced", run, registry=own)

@@ -1,0 +1,101 @@
+"""What every request passes before it is read: host, key, headers.
+
+Pure ASGI: a middleware that wraps the body would hide that a client has left.
+"""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+OPEN_PATHS = ("/health", "/health/live", "/health/ready")
+"""Paths that need no key: what watches a service has none."""
+
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        b"img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+        b"base-uri 'none'",
+    ),
+)
+
+
+class Protection:
+    """Refuses requests for other hosts and without a key; adds headers to all responses.
+
+    Args:
+        app: the application.
+        hosts: names under which the service is addressed; empty: any. A page of a foreign site that resolves
+            its own name to this machine sends that name (DNS rebinding).
+        keys: one of them must be sent as ``Authorization: Bearer KEY``; empty: none is needed.
+    """
+
+    def __init__(self, app: App, hosts: Collection[str], keys: Sequence[str]) -> None:
+        self.app, self.hosts = app, {host.lower() for host in hosts}
+        self.keys = [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+
+        async def send_with_headers(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+            await send(message)
+
+        host = host_of(headers.get(b"host", b"").decode("latin-1"))
+        if self.hosts and host not in self.hosts:
+            await refuse(
+                send_with_headers, 421, "this service has another name; start it with --allowed-host"
+            )
+        elif self.keys and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
+            await refuse(send_with_headers, 401, "a key is needed: Authorization: Bearer KEY")
+        else:
+            await self.app(scope, receive, send_with_headers)
+
+    def _has_key(self, headers: dict[bytes, bytes]) -> bool:
+        """Return whether the key is one of ours; the time does not depend on which, nor how far it agrees."""
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer":
+            return False
+        equal = [hmac.compare_digest(given.strip(), key) for key in self.keys]
+        return any(equal)
+
+
+def host_of(header: str) -> str:
+    """Return the name in a header ``Host``, in lower case, without port and brackets."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.rpartition(":")[0] if name.count(":") == 1 else name
+
+
+async def refuse(send: Send, status: int, message: str) -> None:
+    """Send an error as JSON."""
+    body = error_body(message)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def error_body(message: str) -> bytes:
+    """Return the body of a response that is an error."""
+    return json.dumps({"error": {"message": message}}, ensure_ascii=False).encode()

@@ -1,0 +1,163 @@
+"""The life of a service: engines and listener are started, and drained when the process is told to end."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+
+from heedful.serve.engines import Engines, ServedRun
+from heedful.serve.front import Limits, Service, app_of, served_run
+from heedful.serve.protection import LOOPBACK
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a service runs.
+
+    Args:
+        host, port: where it listens; port 0: any free one.
+        workers: number of engines for each run.
+        engine_timeout: seconds without a step after which a busy engine is replaced.
+        drain_delay: seconds between not being ready and not listening any more.
+        drain_timeout: seconds that requests then have to finish.
+        hosts: further names under which the service is addressed.
+        keys: keys of clients; empty: none is needed.
+        limits: what requests may need.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: Sequence[int] = ()
+    engine_timeout: float = 30.0
+    drain_delay: float = 0.0
+    drain_timeout: float = 60.0
+    hosts: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which the service is addressed; empty: any, for it listens beyond this machine."""
+        if self.host in LOOPBACK or self.hosts:
+            return (*LOOPBACK, *self.hosts)
+        return ()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the signals alone: uvicorn's own would end the process by the signal."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(runs: Sequence[ServedRun], settings: Settings) -> None:
+    """Serve runs until the process gets SIGTERM or SIGINT; then finish what was admitted, and return.
+
+    Raises:
+        StartError: a run cannot be loaded.
+        OSError: the port cannot be used.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(runs, settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the quicker event loop, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def log(line: str) -> None:
+    """Write a line for the person who started the service."""
+    print(f"heedful: {line}", file=sys.stderr, flush=True)
+
+
+async def _serve(runs: Sequence[ServedRun], settings: Settings) -> None:
+    listener = _listener(settings)
+    groups = [Engines(run, n, settings.engine_timeout) for run, n in zip(runs, settings.workers, strict=True)]
+    service = Service(
+        {group.run.name: served_run(group, settings.limits) for group in groups}, settings.limits
+    )
+    config = uvicorn.Config(
+        app_of(service, settings.names, settings.keys),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.drain_timeout) or None,
+    )
+    server = _Server(config)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOPS:
+        loop.add_signal_handler(number, stopped.set)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.gather(*(group.start() for group in groups))
+        _say_where(listener, settings, groups)
+        await _until(stopped, serving, asyncio.gather(*(group.ready() for group in groups)))
+        if not stopped.is_set():
+            log("ready")
+            await _until(stopped, serving)
+        service.is_closing = True
+        if settings.drain_delay:
+            await asyncio.sleep(settings.drain_delay)
+        service.is_draining = True
+    finally:
+        server.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.gather(*(group.stop() for group in groups))
+    log("stopped")
+
+
+async def _until(
+    stopped: asyncio.Event, serving: "asyncio.Future[None]", work: "asyncio.Future[Any] | None" = None
+) -> None:
+    """Wait until the service is to stop, its server has ended, or the work is done; raise its error."""
+    stopping = asyncio.ensure_future(stopped.wait())
+    awaited: set[asyncio.Future[Any]] = {stopping, serving}
+    if work is not None:
+        awaited.add(work)
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if serving.done() and not stopped.is_set():
+        serving.result()
+        stopped.set()
+    if work is not None:
+        if work.done():
+            work.result()
+        else:
+            work.cancel()
+
+
+def _listener(settings: Settings) -> socket.socket:
+    """Return a socket that is bound to the address of the service."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _say_where(listener: socket.socket, settings: Settings, groups: Sequence[Engines]) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    for group in groups:
+        engines = f"{group.n} engine{'s' * (group.n > 1)}"
+        log(f"http://{shown}:{port}/v1/runs/{group.run.name}/predict ({group.run.path}; {engines})")

@@ -1,0 +1,59 @@
+import pytest
+
+from heedful.serve.admission import START_RATE, Admission, RefusedError
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_requests_and_tokens_are_bounded_and_a_refusal_says_when_to_come_back():
+    admission = Admission(most_requests=3, most_seconds=1.0, least_tokens=100, clock=Clock())
+    admission.rate = 10.0
+    for _ in range(2):
+        admission.admit(45)
+    with pytest.raises(RefusedError) as refused:
+        admission.admit(11)
+    assert (refused.value.status, refused.value.reason, refused.value.retry_after) == (429, "tokens", 9)
+    admission.admit(10)
+    with pytest.raises(RefusedError) as refused:
+        admission.admit(0)
+    assert (refused.value.status, refused.value.reason) == (429, "requests")
+    for tokens in (45, 45, 10):
+        admission.release(tokens, answered=True)
+    assert (admission.requests, admission.tokens) == (0, 0)
+
+
+def test_a_request_larger_than_the_bound_is_let_in_alone():
+    """Limits of a single request are another matter (413); otherwise it would be refused forever."""
+    admission = Admission(most_requests=3, most_seconds=1.0, least_tokens=100, clock=Clock())
+    admission.rate = 10.0
+    admission.admit(5000)
+    with pytest.raises(RefusedError):
+        admission.admit(1)
+
+
+@pytest.mark.parametrize("rate", [300.0, 40_000.0])
+def test_the_bound_follows_the_measured_rate(rate):
+    clock = Clock()
+    admission = Admission(most_requests=9, most_seconds=2.0, least_tokens=1, clock=clock)
+    assert admission.rate == START_RATE
+    for _ in range(40):
+        admission.admit(round(rate))
+        clock.now += 1.0
+        admission.release(round(rate), answered=True)
+        clock.now += 50.0  # in which it has nothing to do, and is not slower for it
+    assert admission.rate == pytest.approx(rate, rel=1e-3)
+    assert admission.most_tokens == pytest.approx(2 * rate, rel=1e-2)
+
+
+def test_what_was_abandoned_does_not_count_for_the_rate():
+    clock = Clock()
+    admission = Admission(most_requests=9, most_seconds=2.0, least_tokens=1, clock=clock)
+    admission.admit(10**9)
+    clock.now += 1.0
+    admission.release(10**9, answered=False)
+    assert admission.rate == START_RATE
