@@ -147,6 +147,11 @@ class RunFolder:
         """Return whether there is a checkpoint, intact or damaged."""
         return any((self.path / "checkpoints").glob("step-*"))
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether a training has written checkpoints, but no result and thus no card."""
+        return not self.has_ended and self.has_checkpoints
+
     def read_card(self) -> JsonObject:
         """Return the run's card.
 

@@ -1,7 +1,6 @@
 """Answers of commands: each with the fields of its input, and the log of their notes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from heedful.tasks.embedding import Embedding
     from heedful.tasks.task_info import Columns
 
-Answer = TypeVar("Answer")
 Noted = TypeVar("Noted", bound="Prediction | Embedding")
 
 FIRST = 10
@@ -50,26 +48,6 @@ def table_fields(record: "Record", table: TableWriter, columns: "Columns") -> Js
     if table.is_jsonl or not columns.input_lists or not isinstance(words, list):
         return record.fields
     return {name: as_line(words) if value == words else value for name, value in record.fields.items()}
-
-
-def answered(
-    blocks: "Iterable[Sequence[Record]]",
-    columns: "Columns",
-    answer: Callable[[list[Any]], Iterable[Answer]],
-    failed: Callable[[str], Answer],
-) -> "Iterator[tuple[Record, Answer]]":
-    """Yield each input with its answer, or with the error of an invalid input, block by block.
-
-    Args:
-        blocks: the inputs.
-        columns: the columns of an input.
-        answer: returns the answers to valid inputs.
-        failed: returns the answer to an invalid input, from its error.
-    """
-    for block in blocks:
-        answers = iter(answer([columns.input_of(record.row) for record in block if record.error is None]))
-        for record in block:
-            yield record, next(answers) if record.error is None else failed(str(record.error))
 
 
 class NoteLog:

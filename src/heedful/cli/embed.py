@@ -9,7 +9,7 @@ import typer
 
 from heedful import files
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answered, located
+from heedful.cli.answers import NoteLog, located
 from heedful.cli.inputs import Inputs
 from heedful.cli.options import Device
 from heedful.cli.output import check_out, json_result, log
@@ -59,6 +59,7 @@ def embed(
     check_out(out, (".npy",), inputs.files)
     source = inputs.source(run)
     from heedful.api.run import load
+    from heedful.runs.inputs import answered
     from heedful.tasks.embedding import Embedding
 
     loaded_run = load(run, device=device)

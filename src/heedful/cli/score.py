@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.answers import NoteLog, answered, located
+from heedful.cli.answers import NoteLog, located
 from heedful.cli.inputs import Inputs, Output
 from heedful.cli.options import Device, Ensemble, load_runs
 from heedful.cli.output import json_result, result
@@ -38,6 +38,7 @@ def score(
     if source is None:
         raise RequestError("expected one FILE of texts to score")
     from heedful.runs.arguments import text_scoring
+    from heedful.runs.inputs import answered
 
     loaded_run = load_runs(run, ensemble, device)
     columns = text_scoring(loaded_run.task).scored

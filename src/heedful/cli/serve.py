@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.options import Device, Precision
+from heedful.cli.output import log
 from heedful.errors import RequestError, WorkError
 
 Runs = Annotated[
@@ -96,7 +97,7 @@ def serve(
         keys=keys,
     )
     try:
-        serve_until_stopped(served, settings)
+        serve_until_stopped(served, settings, log)
     except StartError as error:
         raise WorkError(str(error)) from None
     except OSError as error:
@@ -107,7 +108,7 @@ def _named(runs: Sequence[str]) -> dict[str, Path]:
     """Return the folders by the names of the runs.
 
     Raises:
-        RequestError: a name is used twice or cannot stand in an address, or a folder is not a run.
+        RequestError: a name is used twice or is not valid in a URL, or a folder is not a run.
     """
     from heedful.artifacts.run_folder import RunFolder
 
@@ -125,7 +126,7 @@ def _named(runs: Sequence[str]) -> dict[str, Path]:
         if name in named:
             raise RequestError(f"{name}: two runs have this name; give NAME=RUN")
         folder = RunFolder(path)
-        if folder.has_ended or not folder.has_checkpoints:
+        if not folder.is_unfinished:
             folder.read_card()
         named[name] = folder.path.resolve()
     return named

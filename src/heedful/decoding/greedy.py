@@ -95,8 +95,8 @@ def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothes
             logits, blocked = constrained.restrict(logits)
         ids, log_probs = choose(logits, request.banned, sentences, position, blocked)
         _record(request, drafts, sentences, ids, log_probs, constrained)
-        running: Sequence[int] = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
-        running = request.wanted(sentences, running)
+        unfinished = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
+        running = request.wanted(sentences, unfinished)
         if not running:
             break
         if len(running) < len(sentences):

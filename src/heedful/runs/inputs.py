@@ -1,8 +1,9 @@
 """The inputs of a verb from a file, read as the training data of the run are."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any, TypeVar
 
 from heedful.data.lines import File, LocatedRow, Record
 from heedful.data.spreadsheets import is_workbook
@@ -14,6 +15,8 @@ from heedful.runs.prepare import check_sizes, check_written_lists, join_lists
 from heedful.tables import Dialect
 from heedful.tasks.generation.output_constraints import CONSTRAINT_KEYS
 from heedful.tasks.task_info import Columns
+
+Answer = TypeVar("Answer")
 
 FORMS: dict[Form, str] = {"table": "a table", "jsonl": "JSON lines", "conll": "CoNLL", "squad": "SQuAD"}
 """Formats that are recognised by content, for messages."""
@@ -101,3 +104,23 @@ def _joined(record: Record, columns: Columns, *, has_cells: bool) -> Record:
     except DataError as error:
         return replace(record, error=error)
     return replace(record, row=row)
+
+
+def answered(
+    blocks: Iterable[Sequence[Record]],
+    columns: Columns,
+    answer: Callable[[list[Any]], Iterable[Answer]],
+    failed: Callable[[str], Answer],
+) -> Iterator[tuple[Record, Answer]]:
+    """Yield each input with its answer, or with the error of an invalid input, block by block.
+
+    Args:
+        blocks: the inputs.
+        columns: the columns of an input.
+        answer: returns the answers to valid inputs.
+        failed: returns the answer to an invalid input, from its error.
+    """
+    for block in blocks:
+        answers = iter(answer([columns.input_of(record.row) for record in block if record.error is None]))
+        for record in block:
+            yield record, next(answers) if record.error is None else failed(str(record.error))

@@ -186,7 +186,7 @@ def load_run(
     allow_plugins(plugins)
     folder = RunFolder(path)
     torch_device = choose_device(device)
-    unfinished = not folder.has_ended and folder.has_checkpoints
+    unfinished = folder.is_unfinished
     card = None if unfinished else folder.read_card()
     if verify:
         folder.check_started()

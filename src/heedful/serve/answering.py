@@ -10,6 +10,7 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heedful.data.lines import Location, Record, Stream
@@ -18,7 +19,7 @@ from heedful.decoding.protocol import OnStep
 from heedful.errors import RequestError, nearest, type_name
 from heedful.explain.json_format import json_pieces
 from heedful.runs.arguments import at_least_one, decoding_of, streaming, text_scoring, with_beam
-from heedful.runs.inputs import read_inputs
+from heedful.runs.inputs import answered, read_inputs
 from heedful.runs.loading import TaskOptions
 from heedful.runs.output_constraints import ConstraintOptions, constraints_of
 from heedful.tasks.abstaining import Abstaining
@@ -139,7 +140,9 @@ class Answering:
         streams = streaming(predictor, self.run.recipe.task.kind)
         wanted = self._constraints([record], body.options)
         own = wanted if any(wanted) else []
-        (prediction,) = streams.predict([self._input(record, "predict")], on_text=on_text, constraints=own)
+        (prediction,) = streams.predict(
+            [self.run.task.columns.input_of(record.row)], on_text=on_text, constraints=own
+        )
         return prediction.to_dict(record.fields)
 
     def _predict(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
@@ -149,9 +152,7 @@ class Answering:
         )
         columns = self.run.task.columns
         empty = dict.fromkeys(columns.inputs, "")
-        inputs = [
-            columns.input_of(empty) if record.error else self._input(record, "predict") for record in records
-        ]
+        inputs = [columns.input_of(empty if record.error else record.row) for record in records]
         wanted = self._constraints(records, options)
         predictions = predictor.predict(inputs, **arguments_of(wanted if any(wanted) else []))
         return [
@@ -161,21 +162,15 @@ class Answering:
 
     def _score(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
         _check_names(options, ())
-        usable = [self._input(record, "score") for record in records if record.error is None]
-        scored = iter(self.run.score(usable, progress=self._progress))
-        return [
-            (Prediction("", error=str(record.error)) if record.error else next(scored)).to_dict(record.fields)
-            for record in records
-        ]
+        score = partial(self.run.score, progress=self._progress)
+        answers = answered([records], self._columns("score"), score, lambda e: Prediction("", error=e))
+        return [answer.to_dict(record.fields) for record, answer in answers]
 
     def _embed(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
         _check_names(options, EMBED_OPTIONS)
-        usable = [self._input(record, "embed") for record in records if record.error is None]
-        found = iter(self.run.embeddings(usable, **options, progress=self._progress))
-        return [
-            (Embedding(None, error=str(record.error)) if record.error else next(found)).to_dict(record.fields)
-            for record in records
-        ]
+        embed = partial(self.run.embeddings, **options, progress=self._progress)
+        answers = answered([records], self._columns("embed"), embed, lambda e: Embedding(None, error=e))
+        return [answer.to_dict(record.fields) for record, answer in answers]
 
     def explanation(self, body: Body, *, page: bool) -> str:
         """Return the explanation of the answer to one input: its JSON, or a page.
@@ -189,7 +184,7 @@ class Answering:
         (record,) = self._records(body, self._columns("predict"))
         if record.error is not None:
             raise record.error
-        explanation = self.run.explain(self._input(record, "predict"), **body.options)
+        explanation = self.run.explain(self.run.task.columns.input_of(record.row), **body.options)
         return explanation.page() if page else "".join(json_pieces(explanation))
 
     # Inputs and options ------------------------------------------------------------------------------------
@@ -211,9 +206,6 @@ class Answering:
             return [_with_images(own, columns, f"inputs[{i}]") for i, own in enumerate(fields)]
         lines = (f"{json.dumps(own, allow_nan=False)}\n".encode() for own in fields)
         return [*read_inputs(self.run, columns, Stream.of("inputs", lines), "jsonl")]
-
-    def _input(self, record: Record, verb: str) -> Any:
-        return self._columns(verb).input_of(record.row)
 
     def _predictor(self, options: JsonObject) -> Any:
         chosen = {name: options[name] for name in ("beam", "n_best", "decoding") if name in options}

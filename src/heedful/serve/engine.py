@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -43,29 +43,24 @@ from heedful.typing import JsonObject
 BEAT = 0.5
 """Seconds between two frames that say how far an engine is."""
 
+ENTRIES = {"predict": "predictions", "score": "scores", "embed": "embeddings"}
+"""The entry of an answer that has those to the inputs, by verb."""
+
 FAILED = "the request failed; the log of the service has the reason"
 """The message for an error in the code; its text may have parts of other requests."""
 
 
 @dataclass
 class Steps:
-    """The number of steps that a thread has made, and the requests in its hands that nobody waits for."""
+    """The number of steps that a thread has made, and the inputs of its batch that nobody waits for."""
 
     made: int = 0
-    unwanted: set[int] = field(default_factory=set)
+    unwanted: Collection[int] = ()
 
     def __call__(self) -> Collection[int]:
         """Count a step; return the numbers of the inputs that leave (`heedful.decoding.protocol.OnStep`)."""
         self.made += 1
         return self.unwanted
-
-
-@dataclass
-class Work:
-    """A request in the hands of a thread: its number, its inputs' numbers in the batch."""
-
-    job: Job
-    inputs: range
 
 
 class Engine:
@@ -80,9 +75,12 @@ class Engine:
         self.changed = threading.Condition()
         self.queue, self.explanations = JobQueue(BATCH_TOKENS), JobQueue(1)
         self.steps = Steps()
-        self.running: list[Work] = []
         self.in_hand: set[int] = set()
+        """Numbers of the requests that the first thread has taken from the queue."""
         self.abandoned: set[int] = set()
+        """Those of them that nobody waits for any more."""
+        self.running: dict[int, range] = {}
+        """The inputs of the batch that is computed now, by request."""
         self._writing = threading.Lock()
 
     def write(self, header: JsonObject, payload: bytes = b"") -> None:
@@ -160,9 +158,7 @@ class Engine:
             return
         if number in self.in_hand:
             self.abandoned.add(number)
-        for work in self.running:
-            if work.job.number == number:
-                self.steps.unwanted.update(work.inputs)
+            self._mark_unwanted()
 
     def _beat(self, explaining: threading.Thread) -> None:
         """Say how far the threads are; an explanation has no steps, so its thread by its processor time."""
@@ -170,22 +166,25 @@ class Engine:
         while not pause.wait(BEAT):
             self.write({"beat": self.steps.made, "explained": _processor_time(explaining)})
 
-    def _next(self, queue: JobQueue, in_hand: set[int]) -> list[Job]:
-        """Wait for requests; return those to answer next, whose numbers are then in ``in_hand``."""
+    def _mark_unwanted(self) -> None:
+        inputs = (self.running.get(number, ()) for number in self.abandoned)
+        self.steps.unwanted = {i for own in inputs for i in own}
+
+    def _next(self, queue: JobQueue) -> list[Job]:
+        """Wait for requests; return those to answer next."""
         with self.changed:
             while not len(queue):
                 self.changed.wait()
             jobs = queue.next_batch()
-            self.abandoned -= in_hand
-            in_hand.clear()
-            in_hand.update(job.number for job in jobs)
+            if queue is self.queue:
+                self.in_hand, self.abandoned = {job.number for job in jobs}, set()
             return jobs
 
     # Answers -----------------------------------------------------------------------------------------------
 
     def _answer(self, answering: Answering) -> None:
         while True:
-            jobs = self._next(self.queue, self.in_hand)
+            jobs = self._next(self.queue)
             self.write({"taken": [job.number for job in jobs]})
             verb, body, is_stream = jobs[0].content
             if is_stream:
@@ -194,38 +193,32 @@ class Engine:
                 self._answer_batch(answering, verb, jobs)
 
     def _answer_batch(self, answering: Answering, verb: str, jobs: Sequence[Job]) -> None:
-        """Answer requests together; if that fails, each by itself, so that none fails because of another."""
+        """Answer requests together; each by itself if they cannot be joined, or one of them fails."""
+        bodies = [job.content[1] for job in jobs]
         try:
-            if len(jobs) > 1 and not answering.joins(verb, jobs[0].content[1]):
-                for job in jobs:
-                    self._answer_batch(answering, verb, [job])
+            if len(jobs) == 1 or answering.joins(verb, bodies[0]):
+                self._begin(jobs)
+                answers = [_json({ENTRIES[verb]: own}) for own in answering.answers(verb, bodies)]
+                for job, answer in zip(jobs, answers, strict=True):
+                    self.write({"answer": job.number}, answer)
                 return
-            self._begin(jobs)
-            bodies = [job.content[1] for job in jobs]
-            for job, answers in zip(jobs, answering.answers(verb, bodies), strict=True):
-                entry = {"predict": "predictions", "score": "scores", "embed": "embeddings"}[verb]
-                self.write({"answer": job.number}, _json({entry: answers}))
         except Exception as error:
             if len(jobs) == 1:
                 self._fail(jobs[0].number, error)
                 return
-            for job in jobs:
-                self._answer_batch(answering, verb, [job])
         finally:
             self._begin(())
+        for job in jobs:
+            self._answer_batch(answering, verb, [job])
 
     def _begin(self, jobs: Sequence[Job]) -> None:
         """Note which inputs of the batch belong to which request."""
         with self.changed:
-            self.running, n = [], 0
+            self.running, n = {}, 0
             for job in jobs:
-                n_own = len(job.content[1].inputs)
-                self.running.append(Work(job, range(n, n + n_own)))
-                n += n_own
-            self.steps.unwanted.clear()
-            for work in self.running:
-                if work.job.number in self.abandoned:
-                    self.steps.unwanted.update(work.inputs)
+                self.running[job.number] = range(n, n + len(job.content[1].inputs))
+                n = self.running[job.number].stop
+            self._mark_unwanted()
 
     def _stream(self, answering: Answering, job: Job, body: Body) -> None:
         self._begin([job])
@@ -243,7 +236,7 @@ class Engine:
 
     def _explain(self, answering: Answering) -> None:
         while True:
-            (job,) = self._next(self.explanations, set())
+            (job,) = self._next(self.explanations)
             verb, body, _ = job.content
             try:
                 self.write({"taken": [job.number]})

@@ -7,10 +7,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, field
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 from heedful.serve.admission import RefusedError
 from heedful.serve.frames import BrokenStreamError, Frame, Unpacker
@@ -55,7 +55,6 @@ class Pending:
     taken: Callable[[], None] = lambda: None
     is_taken: bool = False
     is_answered: bool = False
-    has_pieces: bool = False
 
 
 class _Connection(asyncio.Protocol):
@@ -99,7 +98,6 @@ class Engine:
     Args:
         run: the run that it loads.
         on_lost: called once when it is lost or has failed to start.
-        on_taken: called when the request with this number begins.
     """
 
     _numbers = count(1)
@@ -183,7 +181,7 @@ class Engine:
         self.process.kill()
 
     def _lose(self) -> None:
-        """Tell all who wait that the engine is lost."""
+        """Fail all pending requests."""
         self.is_lost = True
         self.started.set()
         for pending in self.pending.values():
@@ -246,7 +244,7 @@ class Engines:
         self.engines: list[Engine] = []
         self.restarts = 0
         self._failures_in_a_row = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
 
     async def start(self) -> None:
@@ -321,8 +319,8 @@ class Engines:
                 if engine.is_ready and engine.silent_for() > self.timeout:
                     engine.kill()
 
-    def _in_background(self, work: "object") -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

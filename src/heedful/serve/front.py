@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
@@ -29,6 +28,7 @@ from heedful.serve.admission import Admission, RefusedError
 from heedful.serve.engines import Engines, Pending
 from heedful.serve.metrics import Metrics
 from heedful.serve.protection import App, Protection, error_body
+from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
@@ -80,6 +80,10 @@ class Served:
     tokenizer: Tokenizer | None = None
     noted_restarts: int = 0
 
+    def bounds(self, pending: Pending) -> Admission:
+        """Return the bounds that a request is let in by."""
+        return self.explanations if pending.explains else self.admission
+
     @property
     def name(self) -> str:
         """Its name in addresses."""
@@ -123,12 +127,12 @@ class Service:
 def served_run(engines: Engines, limits: Limits) -> Served:
     """Return a run for the front, with the tokenizer that counts its inputs."""
     folder = RunFolder(engines.run.path)
-    paths = [path for side in SIDES if (path := folder.tokenizer(side)).is_file()]
+    path = next((path for side in SIDES if (path := folder.tokenizer(side)).is_file()), None)
     return Served(
         engines,
-        Admission(limits.requests, limits.queue, least_tokens=2 * 8192 * engines.n),
+        Admission(limits.requests, limits.queue, least_tokens=2 * BATCH_TOKENS * engines.n),
         Admission(EXPLANATIONS, math.inf, least_tokens=0),
-        Tokenizer.load(Path(paths[0])) if paths else None,
+        None if path is None else Tokenizer.load(path),
     )
 
 
@@ -236,14 +240,15 @@ class Front:
         status, tokens = 500, 0
         try:
             served = service.find(name)
-            payload, tokens, pending = await self._admitted(served, verb, request, begun)
+            payload, pending = await self._admitted(served, verb, request, begun)
+            tokens = pending.cost
             try:
-                frame = await self._first_of(self._only(served, verb, payload, pending), request)
+                body = await self._first_of(self._only(served, verb, payload, pending), request)
             finally:
                 self._release(served, pending)
             status = 200
             kind = "text/html; charset=utf-8" if verb == "page" else "application/json"
-            return Response(frame, media_type=kind)
+            return Response(body, media_type=kind)
         except RefusedError as error:
             status = error.status
             return self._refusal(error)
@@ -255,23 +260,23 @@ class Front:
 
     async def _admitted(
         self, served: Served, verb: str, request: Request, begun: float
-    ) -> tuple[bytes, int, Pending]:
+    ) -> tuple[bytes, Pending]:
         """Read a request and let it in.
 
         Raises:
             RefusedError: it is not let in.
         """
-        service, explains = self.service, verb in ("explain", "page")
+        service = self.service
         if service.is_draining:
             raise RefusedError("the service is stopping", 503, "draining", 1)
         payload = await body_of(request, service.limits.body)
         cost = cost_of(served, parsed(payload), service.limits)
-        (served.explanations if explains else served.admission).admit(cost)
+        pending = Pending(cost, explains=verb in ("explain", "page"))
+        served.bounds(pending).admit(cost)
         name = served.name
         waiting, running = service.metrics.waiting.labels(name), service.metrics.running.labels(name)
         waiting.inc()
         service.metrics.queued_tokens.labels(name).inc(cost)
-        pending = Pending(cost, explains)
 
         def taken() -> None:
             if not pending.is_taken:
@@ -281,14 +286,13 @@ class Front:
                 service.metrics.queue_seconds.labels(name).observe(time.perf_counter() - begun)
 
         pending.taken = taken
-        return payload, cost, pending
+        return payload, pending
 
     def _release(self, served: Served, pending: Pending) -> None:
         metrics, name = self.service.metrics, served.name
         (metrics.running if pending.is_taken else metrics.waiting).labels(name).dec()
         metrics.queued_tokens.labels(name).dec(pending.cost)
-        admission = served.explanations if pending.explains else served.admission
-        admission.release(pending.cost, answered=pending.is_answered)
+        served.bounds(pending).release(pending.cost, answered=pending.is_answered)
 
     async def _only(self, served: Served, verb: str, payload: bytes, pending: Pending) -> bytes:
         engine = served.engines.least_loaded()
@@ -324,11 +328,11 @@ class Front:
         service, begun = self.service, time.perf_counter()
         try:
             served = service.find(name)
-            payload, tokens, pending = await self._admitted(served, "predict", request, begun)
+            payload, pending = await self._admitted(served, "predict", request, begun)
         except RefusedError as error:
             self._note(name, "stream", error.status, time.perf_counter() - begun, 0)
             return self._refusal(error)
-        events = self._events(served, payload, pending, tokens, begun)
+        events = self._events(served, payload, pending, begun)
         try:
             # An invalid request is refused by the engine; only then is the status of the response known.
             first = await self._first_of(anext(events), request)
@@ -339,14 +343,14 @@ class Front:
         return EventStream(first, events, service.limits.send_seconds)
 
     async def _events(
-        self, served: Served, payload: bytes, pending: Pending, tokens: int, begun: float
+        self, served: Served, payload: bytes, pending: Pending, begun: float
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream.
 
         Raises:
             RefusedError: the request is refused before the first event.
         """
-        service, name, status = self.service, served.name, 499
+        service, name, status, has_begun = self.service, served.name, 499, False
         try:
             engine = served.engines.least_loaded()
             async with aclosing(engine.request("predict", payload, pending, stream=True)) as frames:
@@ -355,19 +359,19 @@ class Front:
                         pending.is_answered, status = True, 200
                         yield _event("end", frame.payload)
                         continue
-                    if not pending.has_pieces:
-                        pending.has_pieces = True
+                    if not has_begun:
+                        has_begun = True
                         seconds = time.perf_counter() - begun
                         service.metrics.first_piece_seconds.labels(name).observe(seconds)
                     yield _event("piece", {"text": frame.payload.decode()})
         except RefusedError as error:
             status = error.status
-            if not pending.has_pieces:
+            if not has_begun:
                 raise
             yield _event("error", {"status": error.status, "message": str(error)})
         finally:
             self._release(served, pending)
-            self._note(name, "stream", status, time.perf_counter() - begun, tokens)
+            self._note(name, "stream", status, time.perf_counter() - begun, pending.cost)
 
     def _refusal(self, error: RefusedError) -> Response:
         self.service.metrics.refused.labels(error.reason).inc()

@@ -1,10 +1,9 @@
-"""The life of a service: engines and listener are started, and drained when the process is told to end."""
+"""Start a service, and shut it down gracefully: what was admitted is answered first."""
 
 import asyncio
 import contextlib
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,9 @@ import uvicorn
 from heedful.serve.engines import Engines, ServedRun
 from heedful.serve.front import Limits, Service, app_of, served_run
 from heedful.serve.protection import LOOPBACK
+
+Log = Callable[[str], None]
+"""Writes a line for the person who started the service."""
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -59,7 +61,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(runs: Sequence[ServedRun], settings: Settings) -> None:
+def serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> None:
     """Serve runs until the process gets SIGTERM or SIGINT; then finish what was admitted, and return.
 
     Raises:
@@ -67,7 +69,7 @@ def serve(runs: Sequence[ServedRun], settings: Settings) -> None:
         OSError: the port cannot be used.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(runs, settings))
+        runner.run(_serve(runs, settings, log))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -79,12 +81,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def log(line: str) -> None:
-    """Write a line for the person who started the service."""
-    print(f"heedful: {line}", file=sys.stderr, flush=True)
-
-
-async def _serve(runs: Sequence[ServedRun], settings: Settings) -> None:
+async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> None:
     listener = _listener(settings)
     groups = [Engines(run, n, settings.engine_timeout) for run, n in zip(runs, settings.workers, strict=True)]
     service = Service(
@@ -106,10 +103,10 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings) -> None:
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.gather(*(group.start() for group in groups))
-        _say_where(listener, settings, groups)
+        _say_where(listener, groups, log)
         await _until(stopped, serving, asyncio.gather(*(group.ready() for group in groups)))
         if not stopped.is_set():
-            log("ready")
+            log("heedful: ready")
             await _until(stopped, serving)
         service.is_closing = True
         if settings.drain_delay:
@@ -119,7 +116,7 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings) -> None:
         server.should_exit = True
         await asyncio.gather(serving, return_exceptions=True)
         await asyncio.gather(*(group.stop() for group in groups))
-    log("stopped")
+    log("heedful: stopped")
 
 
 async def _until(
@@ -155,9 +152,9 @@ def _listener(settings: Settings) -> socket.socket:
     return listener
 
 
-def _say_where(listener: socket.socket, settings: Settings, groups: Sequence[Engines]) -> None:
+def _say_where(listener: socket.socket, groups: Sequence[Engines], log: Log) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     for group in groups:
         engines = f"{group.n} engine{'s' * (group.n > 1)}"
-        log(f"http://{shown}:{port}/v1/runs/{group.run.name}/predict ({group.run.path}; {engines})")
+        log(f"heedful: http://{shown}:{port}/v1/runs/{group.run.name}/predict ({group.run.path}; {engines})")
