@@ -38,7 +38,7 @@ HARMLESS = {
     "XDG_CACHE_HOME": "tests/unit/engine: a folder that can be used or not",
     "_HEEDFUL_COMPLETE": "read by click",
 }
-OTHERS = {"OMP_NUM_THREADS", "PYTHONPATH", "SC_PAGE_SIZE", "SC_PHYS_PAGES"}
+OTHERS = {"MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH", "SC_PAGE_SIZE", "SC_PHYS_PAGES"}
 """Set for other processes, or no variables."""
 
 TESTED = {*OF_PROCESSES, *OF_CHILDREN, "HEEDFUL_FAULT", "ATEN_CPU_CAPABILITY"}

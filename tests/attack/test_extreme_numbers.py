@@ -40,6 +40,7 @@ ConstantConfig: peak warmup
 CosineConfig: key_strength
 Crop: aspect
 DilatedConfig: size step
+DiverseBeamConfig: diversity
 Expected: minutes parameters scores
 ExpertsConfig: importance load
 Filter: max_length max_ratio
@@ -48,16 +49,17 @@ GlobalConfig: n size
 GnmtLength: alpha
 GuidedConfig: weight
 InverseSigmoidDecay: k
-InverseSqrtConfig: peak warmup warmup_from
+InverseSqrtConfig: warmup warmup_from
 LSTMConfig: forget_bias
 LinearDecay: offset slope
 MaxLength: cap extra ratio
 MuonConfig: adam_share eps weight_decay
 ObjectiveConfig: class_weights huber_delta longest_span temperature
-PlateauConfig: floor patience peak warmup
+OutputRules: repetition_penalty
+PlateauConfig: floor patience warmup
 Recipe: size
 RotaryConfig: base
-SampleConfig: seed temperature top_k
+SampleSettings: temperature
 SentenceEmbeddingConfig: min_similarity
 SinusoidalConfig: base offset
 Source: limit skip
@@ -75,7 +77,7 @@ WindowsConfig: stride
 WordConfig: min_frequency
 WordPieceConfig: alphabet min_frequency
 _AdamConfig: eps
-_DecayConfig: floor peak updates
+_DecayConfig: floor updates
 _Merging: min_frequency
 _PeakConfig: peak
 """
@@ -144,6 +146,10 @@ def trainable(candidates: list[Number], worker: Worker, known: dict[str, bool]) 
         if known[key]:
             return number
     return candidates[0]
+
+
+def test_every_harmless_number_is_a_setting():
+    assert HARMLESS.keys() <= found().keys()
 
 
 @pytest.mark.slow

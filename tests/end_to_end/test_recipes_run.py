@@ -20,7 +20,7 @@ from heedful.tasks.text_scoring import TextScoring
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
-ELSEWHERE = {"demo", "recipes", "lab", "compare", "score", "pack", "clean"}
+ELSEWHERE = {"demo", "recipes", "lab", "compare", "score", "pack", "clean", "serve"}
 # Files of a run that tell the time.
 TIMED = {"environment.json", "metrics.jsonl", "run.json"}
 # One for each task and each family of models; the whole sweep runs all.

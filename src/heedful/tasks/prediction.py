@@ -237,8 +237,10 @@ class Prediction:
     def _answer(self) -> JsonObject:
         """Return the entries that an answer and its alternatives have."""
         output = self.output if self.answered else self.text or None
+        alignment = None if self.alignment is None else [list(pair) for pair in self.alignment]
         if self.score is None and not self.answered:  # of an empty input
-            return {"output": output, "notes": list(self.notes)}
+            aligned = {} if alignment is None else {"alignment": alignment}
+            return {"output": output, **aligned, "notes": list(self.notes)}
         probabilities = {} if self.distribution is None else self.label_probabilities()
         entries: JsonObject = {
             "score": self.score if self.has_score else None,
@@ -248,7 +250,7 @@ class Prediction:
             "finished": self.finished,
             **self.details(),
             "follows": self.follows,
-            "alignment": None if self.alignment is None else [list(pair) for pair in self.alignment],
+            "alignment": alignment,
             "source_tokens": self.source_tokens,
             "attention": self.attention,
             "grid": None if self.grid is None else list(self.grid),
