@@ -92,7 +92,7 @@ class _Connection(asyncio.Protocol):
             self.transport.write(data)
 
 
-class Engine:
+class EngineProcess:
     """One engine process; lost when it ends, for whatever reason.
 
     Args:
@@ -102,7 +102,7 @@ class Engine:
 
     _numbers = count(1)
 
-    def __init__(self, run: ServedRun, on_lost: "Callable[[Engine], None]") -> None:
+    def __init__(self, run: ServedRun, on_lost: "Callable[[EngineProcess], None]") -> None:
         self.run, self._on_lost = run, on_lost
         self.pending: dict[int, Pending] = {}
         self.description: JsonObject | None = None
@@ -241,7 +241,7 @@ class Engines:
 
     def __init__(self, run: ServedRun, n: int, timeout: float) -> None:
         self.run, self.n, self.timeout = run, n, timeout
-        self.engines: list[Engine] = []
+        self.engines: list[EngineProcess] = []
         self.restarts = 0
         self._failures_in_a_row = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -278,7 +278,7 @@ class Engines:
         """What the run can do."""
         return next((engine.description for engine in self.engines if engine.description), {})
 
-    def least_loaded(self) -> Engine:
+    def least_loaded(self) -> EngineProcess:
         """Return the engine with the fewest tokens in its hands.
 
         Raises:
@@ -290,11 +290,11 @@ class Engines:
         return min(ready, key=lambda engine: engine.cost)
 
     async def _start_one(self) -> None:
-        engine = Engine(self.run, self._replace)
+        engine = EngineProcess(self.run, self._replace)
         self.engines.append(engine)
         await engine.start()
 
-    def _replace(self, lost: Engine) -> None:
+    def _replace(self, lost: EngineProcess) -> None:
         """Start another engine for one that is lost, later if it was never ready."""
         if lost in self.engines and not self._stopping and (lost.failure is None or self.restarts):
             self.engines.remove(lost)

@@ -10,9 +10,10 @@ from typing import Any
 
 import uvicorn
 
+from heedful.serve.app import app_of
 from heedful.serve.engines import Engines, ServedRun
-from heedful.serve.front import Limits, Service, app_of, served_run
 from heedful.serve.protection import LOOPBACK
+from heedful.serve.service import Limits, Service, served_run
 
 Log = Callable[[str], None]
 """Writes a line for the person who started the service."""

@@ -1,0 +1,105 @@
+"""The HTTP interface of a service: its routes, described by ``/openapi.json``."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from heedful.serve.handlers import Handlers
+from heedful.serve.protection import App, Protection, error_body
+from heedful.serve.requests import RequestBody
+from heedful.serve.service import Service
+from heedful.typing import JsonObject
+
+_SCHEMA = RequestBody.model_json_schema()
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
+_ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "object", "properties": {"message": {"type": "string"}}}},
+}
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
+    for status, text in (
+        (401, "no key"),
+        (404, "no such run"),
+        (413, "too large"),
+        (422, "invalid"),
+        (429, "too much at a time"),
+        (503, "starting, stopping, or no engine"),
+    )
+}
+
+
+def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()) -> App:
+    """Return the application of a service; see `Protection` for ``hosts`` and ``keys``."""
+    handlers = Handlers(service)
+    app = FastAPI(title="heedful", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+
+    def add(verb: str, summary: str, answer: Callable[[str, Request], Awaitable[Response]]) -> None:
+        app.add_api_route(
+            f"/v1/runs/{{name}}/{verb}",
+            answer,
+            methods=["POST"],
+            summary=summary,
+            responses=_REFUSALS,
+            response_class=Response,
+            openapi_extra=_BODY,
+            name=verb,
+        )
+
+    def with_verb(verb: str) -> Callable[[str, Request], Awaitable[Response]]:
+        async def answer(name: str, request: Request) -> Response:
+            return await handlers.answer(name, verb, request)
+
+        return answer
+
+    async def explain(name: str, request: Request) -> Response:
+        wants_page = "text/html" in request.headers.get("accept", "")
+        return await handlers.answer(name, "page" if wants_page else "explain", request)
+
+    async def stream(name: str, request: Request) -> Response:
+        return await handlers.stream(name, request)
+
+    add("predict", "The answer to each input", with_verb("predict"))
+    add("score", "The log-probability of each token of given texts", with_verb("score"))
+    add("embed", "A vector of each input", with_verb("embed"))
+    add("explain", "Why a run answers one input as it does: JSON, or a page (Accept: text/html)", explain)
+    add("stream", "The answer to one input, piece by piece, as server-sent events", stream)
+
+    @app.get("/v1/runs", summary="What is served")
+    async def runs() -> JsonObject:
+        return handlers.runs()
+
+    @app.get("/v1/limits", summary="What a request may need")
+    async def limits() -> JsonObject:
+        return vars(service.limits)
+
+    @app.get("/health/live", summary="The service runs")
+    async def live() -> JsonObject:
+        return {"status": "live"}
+
+    @app.get("/health", summary="Every run answers", responses={503: {"description": "not ready"}})
+    @app.get("/health/ready", summary="Every run answers", responses={503: {"description": "not ready"}})
+    async def ready() -> Response:
+        states = {name: served.engines.is_ready for name, served in service.runs.items()}
+        body = json.dumps({"ready": service.is_ready, "runs": states}).encode()
+        return Response(body, 200 if service.is_ready else 503, media_type="application/json")
+
+    @app.get("/metrics", summary="Counters for Prometheus")
+    async def metrics() -> Response:
+        for name, served in service.runs.items():
+            counter = service.metrics.restarts.labels(name)
+            counter.inc(served.engines.restarts - served.noted_restarts)
+            served.noted_restarts = served.engines.restarts
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return Response(error_body(str(error.detail)), error.status_code, error.headers, "application/json")
+
+    return Protection(app, hosts, keys)  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+"""Server-sent events, closed as soon as nobody reads them."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from heedful.typing import JsonObject
+
+
+def event_of(kind: str, data: "JsonObject | bytes") -> bytes:
+    """Return an event in the format of the protocol; ``data`` is JSON."""
+    text = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode()
+    return b"event: " + kind.encode() + b"\ndata: " + text + b"\n\n"
+
+
+async def client_left(receive: Receive) -> None:
+    """Return when the client closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Server-sent events; closed at once when the client leaves, or leaves an event unread for too long.
+
+    Args:
+        first: the first event, in the format of the protocol.
+        events: the others.
+        send_seconds: seconds that sending one may take.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, first: bytes, events: AsyncGenerator[bytes, None], send_seconds: float) -> None:
+        super().__init__()
+        self.first, self.events, self.send_seconds = first, events, send_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        sending, leaving = (
+            asyncio.ensure_future(self._send(send)),
+            asyncio.ensure_future(client_left(receive)),
+        )
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self.events.aclose()
+
+    async def _send(self, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        event: bytes | None = self.first
+        while event is not None:
+            async with asyncio.timeout(self.send_seconds):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            event = await anext(self.events, None)
+        await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,108 @@
+"""What a service has: its runs, their engines and bounds, and what requests may need."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heedful.artifacts.run_folder import RunFolder
+from heedful.errors import nearest
+from heedful.serve.admission import Admission, RefusedError
+from heedful.serve.engines import Engines, Pending
+from heedful.serve.metrics import Metrics
+from heedful.tasks.prediction import BATCH_TOKENS
+from heedful.text.tokenizer import Tokenizer
+
+SIDES = ("source", "text")
+"""Tokenizers that inputs are counted with; images count as one token each."""
+
+EXPLANATIONS = 4
+"""Maximum number of explanations of a run that wait or are computed; each takes a slot of its own."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request, and all together, may need.
+
+    Args:
+        body: bytes of a body.
+        inputs: inputs of a request.
+        tokens: tokens of a request, with all hypotheses.
+        requests: requests of a run that wait or are computed.
+        queue: seconds that all of them may take together, by the measured rate.
+        seconds: seconds until a request is given up.
+        send_seconds: seconds that a client may leave a piece of a stream unread.
+    """
+
+    body: int = 4 << 20
+    inputs: int = 256
+    tokens: int = 65_536
+    requests: int = 256
+    queue: float = 1.0
+    seconds: float = 60.0
+    send_seconds: float = 30.0
+
+
+@dataclass
+class Served:
+    """A run as the front sees it."""
+
+    engines: Engines
+    admission: Admission
+    explanations: Admission
+    tokenizer: Tokenizer | None = None
+    noted_restarts: int = 0
+
+    def bounds(self, pending: Pending) -> Admission:
+        """Return the bounds that a request is let in by."""
+        return self.explanations if pending.explains else self.admission
+
+    @property
+    def name(self) -> str:
+        """Its name in addresses."""
+        return self.engines.run.name
+
+
+@dataclass
+class Service:
+    """The state of a service.
+
+    Args:
+        runs: by name.
+        limits: what requests may need.
+        metrics: what is counted.
+        is_closing: whether it is going to stop: it is not ready, but still answers.
+        is_draining: whether it takes no requests any more.
+    """
+
+    runs: Mapping[str, Served]
+    limits: Limits
+    metrics: Metrics = field(default_factory=Metrics)
+    is_closing: bool = False
+    is_draining: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every run answers requests."""
+        return not self.is_closing and all(served.engines.is_ready for served in self.runs.values())
+
+    def find(self, name: str) -> Served:
+        """Return a run.
+
+        Raises:
+            RefusedError: there is none of this name.
+        """
+        if served := self.runs.get(name):
+            return served
+        raise RefusedError(f"no run of this name{nearest(name, [*self.runs])}", 404, "unknown")
+
+
+def served_run(engines: Engines, limits: Limits) -> Served:
+    """Return a run for the front, with the tokenizer that counts its inputs."""
+    folder = RunFolder(engines.run.path)
+    path = next((path for side in SIDES if (path := folder.tokenizer(side)).is_file()), None)
+    return Served(
+        engines,
+        Admission(limits.requests, limits.queue, least_tokens=2 * BATCH_TOKENS * engines.n),
+        Admission(EXPLANATIONS, math.inf, least_tokens=0),
+        None if path is None else Tokenizer.load(path),
+    )
