@@ -7,20 +7,42 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from heedful.serve.admission import RefusedError
+from heedful.serve.bodies import RequestBody
 from heedful.serve.engines import Pending
 from heedful.serve.events import EventStream, client_left, event_of
 from heedful.serve.frames import Frame
 from heedful.serve.protection import error_body
-from heedful.serve.requests import GoneError, cost_of, read
+from heedful.serve.requests import GoneError, cost_of, parsed, read
 from heedful.serve.service import Served, Service
 from heedful.typing import JsonObject
+
+T = TypeVar("T")
+
+
+@dataclass
+class Asked:
+    """A request in the hands of the front.
+
+    Args:
+        name: of the run.
+        verb: what is asked for; ``page`` is an explanation as a page.
+        begun: when it came.
+        tokens: its cost, once it is known.
+    """
+
+    name: str
+    verb: str
+    begun: float = field(default_factory=time.perf_counter)
+    tokens: int = 0
 
 
 async def _next_before(deadline: float, frames: AsyncGenerator[Frame, None]) -> Frame | None:
@@ -36,179 +58,69 @@ async def _next_before(deadline: float, frames: AsyncGenerator[Frame, None]) -> 
         raise RefusedError("the time for this request is over", 503, "deadline", 1) from None
 
 
+async def first_of(work: Awaitable[T], request: Request) -> T:
+    """Return the result of some work, unless the client leaves before.
+
+    Raises:
+        GoneError: it did.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(client_left(request.receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise GoneError
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+
+
 class Handlers:
     """Answers the requests of a service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
+    # heedful's own interface --------------------------------------------------------------------------------
+
     async def answer(self, name: str, verb: str, request: Request) -> Response:
         """Return the answer of a run to a request of one verb; what the client leaves is abandoned."""
-        service, begun = self.service, time.perf_counter()
-        status, tokens = 500, 0
         try:
-            served = service.find(name)
-            payload, pending = await self._admitted(served, verb, request, begun)
-            tokens = pending.cost
-            try:
-                body = await self._first_of(self._only(served, verb, payload, pending), request)
-            finally:
-                self._release(served, pending)
-            status = 200
-            kind = "text/html; charset=utf-8" if verb == "page" else "application/json"
-            return Response(body, media_type=kind)
-        except RefusedError as error:
-            status = error.status
-            return self._refusal(error)
-        except GoneError:
-            status = 499
-            return Response(status_code=499)
-        finally:
-            self._note(name, verb, status, time.perf_counter() - begun, tokens)
-
-    async def _admitted(
-        self, served: Served, verb: str, request: Request, begun: float
-    ) -> tuple[bytes, Pending]:
-        """Read a request and let it in.
-
-        Raises:
-            RefusedError: it is not let in.
-        """
-        service = self.service
-        if service.is_draining:
-            raise RefusedError("the service is stopping", 503, "draining", 1)
-        payload, body = await read(request, "explain" if verb == "page" else verb, served, service.limits)
-        cost = cost_of(served, body, service.limits)
-        pending = Pending(cost.total, cost.read, explains=verb in ("explain", "page"))
-        served.bounds(pending).admit(cost.total)
-        name = served.name
-        waiting, running = service.metrics.waiting.labels(name), service.metrics.running.labels(name)
-        waiting.inc()
-        self._note_tokens(served, cost.total)
-
-        def taken() -> None:
-            if not pending.is_taken:
-                pending.is_taken = True
-                waiting.dec()
-                running.inc()
-                service.metrics.queue_seconds.labels(name).observe(time.perf_counter() - begun)
-
-        pending.taken = taken
-        return payload, pending
-
-    def _note_tokens(self, served: Served, added: int) -> None:
-        metrics, name = self.service.metrics, served.name
-        metrics.queued_tokens.labels(name).inc(added)
-        metrics.cache_bytes.labels(name).inc(added * served.cache_bytes)
-
-    def _release(self, served: Served, pending: Pending) -> None:
-        metrics, name = self.service.metrics, served.name
-        (metrics.running if pending.is_taken else metrics.waiting).labels(name).dec()
-        self._note_tokens(served, -pending.cost)
-        served.bounds(pending).release(pending.cost, answered=pending.is_answered)
-
-    async def _only(self, served: Served, verb: str, payload: bytes, pending: Pending) -> bytes:
-        deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
-        engine = served.engines.least_loaded()
-        async with aclosing(engine.request(verb, payload, pending)) as frames:
-            frame = await _next_before(deadline, frames)
-            assert frame is not None, "an engine answers or refuses"
-            self._note_answer(pending, frame)
-            return frame.payload
-
-    def _note_answer(self, pending: Pending, frame: Frame) -> None:
-        pending.is_answered = True
-        self.service.metrics.tokens.labels("read").inc(pending.read)
-        self.service.metrics.tokens.labels("written").inc(frame.header.get("written", 0))
-
-    async def _first_of(self, work: Awaitable[bytes], request: Request) -> bytes:
-        """Return the result of some work, unless the client leaves before.
-
-        Raises:
-            GoneError: it did.
-        """
-        working = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(client_left(request.receive))
-        try:
-            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            raise GoneError
-        finally:
-            for task in (working, leaving):
-                task.cancel()
+            with self.noted(Asked(name, verb)) as asked:
+                served = self.service.find(name)
+                payload, body = await self.read(served, verb, request)
+                answer = await first_of(self.answer_to(asked, served, payload, body), request)
+        except (RefusedError, GoneError) as error:
+            return self.refusal(error)
+        return Response(answer, media_type="text/html" if verb == "page" else "application/json")
 
     async def stream(self, name: str, request: Request) -> Response:
         """Return the answer to one input as server-sent events: ``piece`` …, and ``end`` or ``error``."""
-        service, begun = self.service, time.perf_counter()
+        asked = Asked(name, "stream")
         try:
-            served = service.find(name)
-            payload, pending = await self._admitted(served, "stream", request, begun)
-        except RefusedError as error:
-            self._note(name, "stream", error.status, time.perf_counter() - begun, 0)
-            return self._refusal(error)
-        except GoneError:
-            self._note(name, "stream", 499, time.perf_counter() - begun, 0)
-            return Response(status_code=499)
-        events = self._events(served, payload, pending, begun)
-        try:
-            # An invalid request is refused by the engine; only then is the status of the response known.
-            first = await self._first_of(anext(events), request)
-        except RefusedError as error:
-            return self._refusal(error)
-        except GoneError:
-            return Response(status_code=499)
-        return EventStream(first, events, service.limits.send_seconds)
+            with self.noted(asked, only_errors=True):
+                served = self.service.find(name)
+                payload, body = await self.read(served, "stream", request)
+        except (RefusedError, GoneError) as error:
+            return self.refusal(error)
+        return await self.sent(self._events(self.pieces(asked, served, payload, body)), request)
 
-    async def _events(
-        self, served: Served, payload: bytes, pending: Pending, begun: float
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a stream.
-
-        Raises:
-            RefusedError: the request is refused before the first event.
-        """
-        service, name, status, has_begun = self.service, served.name, 499, False
-        deadline = asyncio.get_running_loop().time() + service.limits.seconds
-        try:
-            engine = served.engines.least_loaded()
-            async with aclosing(engine.request("predict", payload, pending, stream=True)) as frames:
-                while (frame := await _next_before(deadline, frames)) is not None:
-                    if "piece" not in frame.header:
-                        self._note_answer(pending, frame)
-                        status = 200
-                        yield event_of("end", frame.payload)
-                        continue
-                    if not has_begun:
-                        has_begun = True
-                        seconds = time.perf_counter() - begun
-                        service.metrics.first_piece_seconds.labels(name).observe(seconds)
-                    yield event_of("piece", {"text": frame.payload.decode()})
-        except RefusedError as error:
-            status = error.status
-            if not has_begun:
-                raise
-            yield event_of("error", {"status": error.status, "message": str(error)})
-        finally:
-            self._release(served, pending)
-            self._note(name, "stream", status, time.perf_counter() - begun, pending.cost)
-
-    def _refusal(self, error: RefusedError) -> Response:
-        self.service.metrics.refused.labels(error.reason).inc()
-        headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-        if error.closes:
-            headers["connection"] = "close"
-        return Response(error_body(str(error)), error.status, headers, "application/json")
-
-    def _note(self, name: str, verb: str, status: int, seconds: float, tokens: int) -> None:
-        """Count a request, and write a line of the log, which has no text of a client."""
-        metrics = self.service.metrics
-        known = name if name in self.service.runs else "unknown"
-        metrics.requests.labels(known, verb, str(status)).inc()
-        if status == 200:
-            metrics.request_seconds.labels(known, verb).observe(seconds)
-        line = {"run": known, "verb": verb, "status": status, "seconds": round(seconds, 6), "tokens": tokens}
-        print(json.dumps({"time": round(time.time(), 3), **line}), file=sys.stderr, flush=True)
+    async def _events(self, pieces: "AsyncGenerator[str | bytes, None]") -> AsyncGenerator[bytes, None]:
+        """Yield the events of a stream; a refusal before the first one is raised."""
+        has_begun = False
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    has_begun = True
+                    if isinstance(piece, str):
+                        yield event_of("piece", {"text": piece})
+                    else:
+                        yield event_of("end", piece)
+            except RefusedError as error:
+                if not has_begun:
+                    raise
+                yield event_of("error", {"status": error.status, "message": str(error)})
 
     def runs(self) -> JsonObject:
         """Return what is served."""
@@ -223,3 +135,177 @@ class Handlers:
                 for name, served in self.service.runs.items()
             ]
         }
+
+    # What every interface needs -----------------------------------------------------------------------------
+
+    async def read(self, served: Served, verb: str, request: Request) -> tuple[bytes, RequestBody]:
+        """Return a body in heedful's own format, as it is and as it was understood.
+
+        Raises:
+            RefusedError: the service is stopping, or the body is not valid.
+            GoneError: the client left.
+        """
+        self.refuse_if_draining()
+        return await read(request, "explain" if verb == "page" else verb, served, self.service.limits)
+
+    def refuse_if_draining(self) -> None:
+        """Raise `RefusedError` if the service takes no requests any more."""
+        if self.service.is_draining:
+            raise RefusedError("the service is stopping", 503, "draining", 1)
+
+    async def ask(self, asked: Asked, content: JsonObject, request: Request) -> JsonObject:
+        """Return the answer to a request that was translated from another interface.
+
+        Raises:
+            RefusedError: it is not valid, or not let in.
+            GoneError: the client left.
+        """
+        payload = json.dumps(content, allow_nan=False).encode()
+        body, served = parsed(payload, asked.verb), self.service.find(asked.name)
+        found: JsonObject = json.loads(await first_of(self.answer_to(asked, served, payload, body), request))
+        return found
+
+    def pieces_of(self, asked: Asked, content: JsonObject) -> "AsyncGenerator[str | bytes, None]":
+        """Return the pieces of the answer to a request that was translated from another interface.
+
+        Raises:
+            RefusedError: it is not valid.
+        """
+        payload = json.dumps(content, allow_nan=False).encode()
+        return self.pieces(asked, self.service.find(asked.name), payload, parsed(payload, "stream"))
+
+    async def answer_to(self, asked: Asked, served: Served, payload: bytes, body: RequestBody) -> bytes:
+        """Return the body of the answer to a request.
+
+        Raises:
+            RefusedError: it is not let in, not valid, not in time, or its engine was lost.
+        """
+        pending = self._admit(asked, served, body)
+        deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
+        try:
+            engine = served.engines.least_loaded()
+            async with aclosing(engine.request(asked.verb, payload, pending)) as frames:
+                frame = await _next_before(deadline, frames)
+                assert frame is not None, "an engine answers or refuses"
+                self._note_answer(pending, frame)
+                return frame.payload
+        finally:
+            self._release(served, pending)
+
+    async def pieces(
+        self, asked: Asked, served: Served, payload: bytes, body: RequestBody
+    ) -> "AsyncGenerator[str | bytes, None]":
+        """Yield the pieces of an answer while it is written, and last the body of the whole answer.
+
+        Raises:
+            RefusedError: as of `answer_to`.
+        """
+        with self.noted(asked):
+            pending, has_begun = self._admit(asked, served, body), False
+            deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
+            try:
+                engine = served.engines.least_loaded()
+                async with aclosing(engine.request("predict", payload, pending, stream=True)) as frames:
+                    while (frame := await _next_before(deadline, frames)) is not None:
+                        if "piece" not in frame.header:
+                            self._note_answer(pending, frame)
+                            yield frame.payload
+                            continue
+                        if not has_begun:
+                            has_begun = True
+                            seconds = time.perf_counter() - asked.begun
+                            self.service.metrics.first_piece_seconds.labels(served.name).observe(seconds)
+                        yield frame.payload.decode()
+            finally:
+                self._release(served, pending)
+
+    async def sent(self, events: AsyncGenerator[bytes, None], request: Request) -> Response:
+        """Return a response with these events.
+
+        An invalid request is refused by the engine; only with the first event is the status known.
+        """
+        try:
+            first = await first_of(anext(events), request)
+        except (RefusedError, GoneError) as error:
+            return self.refusal(error)
+        return EventStream(first, events, self.service.limits.send_seconds)
+
+    def refusal(self, error: RefusedError | GoneError) -> Response:
+        """Return the response to a request that is not answered."""
+        if isinstance(error, GoneError):
+            return Response(status_code=499)
+        self.service.metrics.refused.labels(error.reason).inc()
+        headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+        if error.closes:
+            headers["connection"] = "close"
+        return Response(error_body(str(error)), error.status, headers, "application/json")
+
+    # Admission and metrics ----------------------------------------------------------------------------------
+
+    def _admit(self, asked: Asked, served: Served, body: RequestBody) -> Pending:
+        """Let a request in; `_release` follows.
+
+        Raises:
+            RefusedError: it is not let in.
+        """
+        metrics, cost = self.service.metrics, cost_of(served, body, self.service.limits)
+        asked.tokens = cost.total
+        pending = Pending(cost.total, cost.read, explains=asked.verb in ("explain", "page"))
+        served.bounds(pending).admit(cost.total)
+        waiting, running = metrics.waiting.labels(served.name), metrics.running.labels(served.name)
+        waiting.inc()
+        self._note_tokens(served, cost.total)
+
+        def taken() -> None:
+            if not pending.is_taken:
+                pending.is_taken = True
+                waiting.dec()
+                running.inc()
+                metrics.queue_seconds.labels(served.name).observe(time.perf_counter() - asked.begun)
+
+        pending.taken = taken
+        return pending
+
+    def _release(self, served: Served, pending: Pending) -> None:
+        metrics, name = self.service.metrics, served.name
+        (metrics.running if pending.is_taken else metrics.waiting).labels(name).dec()
+        self._note_tokens(served, -pending.cost)
+        served.bounds(pending).release(pending.cost, answered=pending.is_answered)
+
+    def _note_tokens(self, served: Served, added: int) -> None:
+        metrics, name = self.service.metrics, served.name
+        metrics.queued_tokens.labels(name).inc(added)
+        metrics.cache_bytes.labels(name).inc(added * served.cache_bytes)
+
+    def _note_answer(self, pending: Pending, frame: Frame) -> None:
+        pending.is_answered = True
+        self.service.metrics.tokens.labels("read").inc(pending.read)
+        self.service.metrics.tokens.labels("written").inc(frame.header.get("written", 0))
+
+    @contextmanager
+    def noted(self, asked: Asked, *, only_errors: bool = False) -> Iterator[Asked]:
+        """Count a request and write a line of the log at its end, also if it is refused or abandoned."""
+        try:
+            yield asked
+        except RefusedError as error:
+            self._note(asked, error.status)
+            raise
+        except (GoneError, GeneratorExit, asyncio.CancelledError):
+            self._note(asked, 499)
+            raise
+        except BaseException:
+            self._note(asked, 500)
+            raise
+        if not only_errors:
+            self._note(asked, 200)
+
+    def _note(self, asked: Asked, status: int) -> None:
+        """Count a request, and write a line of the log, which has no text of a client."""
+        metrics, seconds = self.service.metrics, time.perf_counter() - asked.begun
+        known = asked.name if asked.name in self.service.runs else "unknown"
+        metrics.requests.labels(known, asked.verb, str(status)).inc()
+        if status == 200:
+            metrics.request_seconds.labels(known, asked.verb).observe(seconds)
+        line = {"run": known, "verb": asked.verb, "status": status}
+        numbers = {"seconds": round(seconds, 6), "tokens": asked.tokens}
+        print(json.dumps({"time": round(time.time(), 3), **line, **numbers}), file=sys.stderr, flush=True)
