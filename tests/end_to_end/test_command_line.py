@@ -45,7 +45,8 @@ VERBS = {
     },
     "serve": {
         "runs", "--host", "--port", "--workers", "--api-key-file", "--no-auth", "--allowed-host",
-        "--engine-timeout", "--drain-delay", "--drain-timeout", "--precision", "--device",
+        "--engine-timeout", "--drain-delay", "--drain-timeout", "--request-timeout",
+        "--send-timeout", "--precision", "--device",
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},

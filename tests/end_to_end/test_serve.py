@@ -1,95 +1,22 @@
 """The service as its clients meet it: a real process, real sockets, engines that are killed and stopped."""
 
 import base64
-import http.client
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
-from commands import ENVIRONMENT
+from services import Service, another, endless
 from tiny_runs import TASKS, make
 
 from heedful.api.run import load
 
 KINDS = ["translation", "classification", "tagging", "language-modelling", "image-classification"]
 SAMPLE = {"kind": "sample", "seed": 3}
-
-
-class Service:
-    """A service in a process of its own."""
-
-    def __init__(self, runs, *options, timeout=90):
-        arguments = [f"{name}={path}" for name, path in runs.items()]
-        command = [sys.executable, "-m", "heedful", "serve", *arguments, "--port", "0", *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        self.lines, self.port = [], None
-        self._told = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        assert self._told.wait(timeout), self.lines
-        assert self.port, self.lines
-        self.wait_until(lambda: self.get("/health")[0] == 200, timeout)
-
-    def _read(self):
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
-                self.port = int(found[1])
-                self._told.set()
-        self._told.set()
-
-    def wait_until(self, holds, timeout=30):
-        end = time.monotonic() + timeout
-        while not holds():
-            assert time.monotonic() < end, self.lines[-5:]
-            assert self.process.poll() is None, self.lines
-            time.sleep(0.02)
-
-    def request(self, method, path, body=None, headers=(), timeout=60):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        try:
-            payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, payload, dict(headers))
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
-
-    def get(self, path):
-        return self.request("GET", path)
-
-    def post(self, run, verb, body, **settings):
-        status, data = self.request("POST", f"/v1/runs/{run}/{verb}", body, **settings)
-        return status, json.loads(data)
-
-    def predictions(self, run, inputs, **options):
-        status, found = self.post(run, "predict", {"inputs": inputs, **options})
-        assert status == 200, found
-        return found["predictions"]
-
-    def engines(self):
-        """The process ids of the engines."""
-        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True)
-        return [int(line) for line in children.stdout.split()]
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        self.process.stderr.close()
-
-    def end(self, number=signal.SIGTERM, timeout=30):
-        self.process.send_signal(number)
-        return self.process.wait(timeout)
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +32,6 @@ def service(runs):
     running = Service(runs)
     yield running
     running.close()
-
-
-@contextmanager
-def another(runs, *options):
-    running = Service(runs, *options)
-    try:
-        yield running
-    finally:
-        running.close()
 
 
 INPUTS = {
@@ -325,7 +243,7 @@ def test_what_cannot_be_streamed_is_refused(service):
 
 def test_who_leaves_a_stream_costs_nothing_more(service):
     """A long stream is closed, by FIN or by RST; the engine is free at once."""
-    body = json.dumps({"inputs": ["a b"], "max_new_tokens": 50_000}).encode()
+    body = json.dumps({"inputs": ["a b"], **endless(200_000)}).encode()
     for resets in (True, False) * 3:
         own = socket.create_connection(("127.0.0.1", service.port), timeout=20)
         own.sendall(
@@ -411,9 +329,8 @@ def test_sigterm_answers_what_was_admitted_and_ends_with_0(runs):
         engines = service.engines()
         with ThreadPoolExecutor(4) as pool:
             asked = [
-                pool.submit(events_of, service, "lm", {"inputs": ["a b"], "max_new_tokens": 1500})
-                for _ in range(2)
-            ] + [pool.submit(service.post, "lm", "predict", {"inputs": ["a"], "max_new_tokens": 900})]
+                pool.submit(events_of, service, "lm", {"inputs": ["a b"], **endless(1500)}) for _ in range(2)
+            ] + [pool.submit(service.post, "lm", "predict", {"inputs": ["a"], **endless(900)})]
             service.wait_until(
                 lambda: b'heedful_queued_tokens{run="lm"} 0.0' not in service.get("/metrics")[1]
             )
@@ -432,7 +349,7 @@ def test_no_engine_survives_the_front(runs):
         engines = service.engines()
         assert len(engines) == 2
         own = socket.create_connection(("127.0.0.1", service.port), timeout=20)
-        body = json.dumps({"inputs": ["a b"], "max_new_tokens": 50_000}).encode()
+        body = json.dumps({"inputs": ["a b"], **endless(200_000)}).encode()
         own.sendall(
             b"POST /v1/runs/lm/stream HTTP/1.1\r\nhost: localhost\r\n"
             + f"content-length: {len(body)}\r\n\r\n".encode()

@@ -43,6 +43,12 @@ AllowedHosts = Annotated[
 Seconds = Annotated[
     float, typer.Option(min=0.1, help="Seconds without a step after which a busy engine is replaced.")
 ]
+RequestSeconds = Annotated[
+    float, typer.Option(min=0.1, help="Seconds until a request, or a stream, is given up.")
+]
+SendSeconds = Annotated[
+    float, typer.Option(min=0.1, help="Seconds that a client may leave an answer unread.")
+]
 Delay = Annotated[
     float, typer.Option(min=0, help="Seconds between not being ready and not listening, after SIGTERM.")
 ]
@@ -58,6 +64,8 @@ def serve(
     no_auth: NoAuth = False,
     allowed_host: AllowedHosts = None,
     engine_timeout: Seconds = 30.0,
+    request_timeout: RequestSeconds = 60.0,
+    send_timeout: SendSeconds = 30.0,
     drain_delay: Delay = 0.0,
     drain_timeout: Drain = 60.0,
     precision: Precision = "auto",
@@ -78,6 +86,7 @@ def serve(
     from heedful.serve.protection import LOOPBACK
     from heedful.serve.server import Settings
     from heedful.serve.server import serve as serve_until_stopped
+    from heedful.serve.service import Limits
 
     keys = [] if api_key_file is None else _keys(api_key_file)
     if host not in LOOPBACK and not keys and not no_auth:
@@ -95,6 +104,7 @@ def serve(
         drain_timeout=drain_timeout,
         hosts=allowed_host or (),
         keys=keys,
+        limits=Limits(seconds=request_timeout, send_seconds=send_timeout),
     )
     try:
         serve_until_stopped(served, settings, log)

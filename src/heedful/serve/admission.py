@@ -64,6 +64,7 @@ class Admission:
     requests: int = 0
     tokens: int = 0
     rate: float = START_RATE
+    admitted: int = 0
     _busy_since: float = field(default=0.0, init=False)
     _done: int = field(default=0, init=False)
 
@@ -88,6 +89,7 @@ class Admission:
         if not self.requests:
             self._busy_since, self._done = self.clock(), 0
         self.requests += 1
+        self.admitted += 1
         self.tokens += tokens
 
     def release(self, tokens: int, *, answered: bool) -> None:
@@ -107,6 +109,11 @@ class Admission:
             self._busy_since, self._done = self.clock(), 0
 
     @property
+    def backlog(self) -> float:
+        """Seconds that the tokens in the service take, by the measured rate."""
+        return self.tokens / max(self.rate, 1.0)
+
+    @property
     def retry_after(self) -> int:
         """Seconds in which the tokens in the service are done, at least 1."""
-        return max(1, math.ceil(self.tokens / max(self.rate, 1.0)))
+        return max(1, math.ceil(self.backlog))

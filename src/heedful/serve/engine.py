@@ -14,7 +14,7 @@
 | ``{"beat": n, "explained": s}`` | twice a second: steps made, and processor time of the other thread |
 | ``{"taken": [n, …]}`` | a batch begins |
 | ``{"piece": n}`` + text | of a stream |
-| ``{"answer": n}`` + body | the answer |
+| ``{"answer": n, "written": k}`` + body | the answer, and how many tokens the model wrote for it |
 | ``{"refused": n, "status", "message"}`` | the request is invalid (422), or failed (500) |
 
 The process ends as soon as the front does, whatever it is computing.
@@ -30,12 +30,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from heedful.api.run import load
 from heedful.errors import HeedfulError, RequestError
+from heedful.nn.attention.heads import MultiHead
+from heedful.recipes.schema import Recipe
 from heedful.serve.answering import Answering, Body
 from heedful.serve.frames import Frame, Unpacker
 from heedful.serve.jobs import Job, JobQueue
+from heedful.tasks.language_modelling.task import LanguageModellingRecipe
 from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.tasks.text_scoring import TextScoring
 from heedful.typing import JsonObject
@@ -198,9 +202,10 @@ class Engine:
         try:
             if len(jobs) == 1 or answering.joins(verb, bodies[0]):
                 self._begin(jobs)
-                answers = [_json({ENTRIES[verb]: own}) for own in answering.answers(verb, bodies)]
-                for job, answer in zip(jobs, answers, strict=True):
-                    self.write({"answer": job.number}, answer)
+                found = answering.answers(verb, bodies)
+                answers = [_json({ENTRIES[verb]: own}) for own in found]
+                for job, own, answer in zip(jobs, found, answers, strict=True):
+                    self.write({"answer": job.number, "written": n_written(own)}, answer)
                 return
         except Exception as error:
             if len(jobs) == 1:
@@ -224,7 +229,7 @@ class Engine:
         self._begin([job])
         try:
             answer = answering.stream(body, lambda piece: self._piece(job.number, piece))
-            self.write({"answer": job.number}, _json(answer))
+            self.write({"answer": job.number, "written": n_written([answer])}, _json(answer))
         except Exception as error:
             self._fail(job.number, error)
         finally:
@@ -270,11 +275,28 @@ def description_of(answering: Answering) -> JsonObject:
         "generates": bool(task.info.writes),
         "options": [*task.info.options],
         "decoding": None if decoding is None else decoding.model_dump(mode="json"),
+        "max_new_tokens": max_new_tokens(run.recipe),
         "scores": isinstance(task, TextScoring),
         "labels": run.labels,
         "precision": run.inference(answering.precision).description,
+        "cache_bytes": cache_bytes(run.model) if task.info.writes else 0,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
     }
+
+
+def n_written(answers: Sequence[JsonObject]) -> int:
+    """Return the number of tokens that the model wrote in the best answers."""
+    return sum(len(answer.get("tokens") or ()) for answer in answers)
+
+
+def max_new_tokens(recipe: Recipe) -> int | None:
+    """Return the maximum number of tokens that a language model writes; None: of other models."""
+    return recipe.completion.max_new_tokens if isinstance(recipe, LanguageModellingRecipe) else None
+
+
+def cache_bytes(model: nn.Module) -> int:
+    """Return the most bytes that the keys and values of a token take in all layers, in float32."""
+    return sum(4 * sum(part.sizes[1:]) for part in model.modules() if isinstance(part, MultiHead))
 
 
 def _processor_time(thread: threading.Thread) -> float:

@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.serve.admission import RefusedError
 from heedful.serve.frames import BrokenStreamError, Frame, Unpacker
 from heedful.typing import JsonObject
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 """Seconds before a lost engine is started again: the first time, and at most; twice as many each time."""
+
+ENGINE_BYTES, WEIGHT_COPIES = 320 << 20, 3
+"""Memory of an engine: of its libraries (300 MiB were measured), and of its weights, which it has as read, as
+those of a module, and as those of the native engine."""
 
 STOP_SECONDS = 5.0
 """Seconds that an engine has to end when the service does."""
@@ -44,12 +49,27 @@ class ServedRun:
     precision: str = "auto"
     device: str = "cpu"
 
+    @property
+    def memory(self) -> int:
+        """About how many bytes an engine of this run takes before the first request."""
+        weights = RunFolder(self.path).weights  # not there before the first checkpoint of a training
+        return ENGINE_BYTES + (WEIGHT_COPIES * weights.stat().st_size if weights.is_file() else 0)
+
 
 @dataclass(eq=False)
 class Pending:
-    """A request in the hands of an engine, and what has come of it so far."""
+    """A request in the hands of an engine, and what has come of it so far.
+
+    Args:
+        cost, read: its tokens (`heedful.serve.requests.Cost`).
+        explains: whether it is an explanation.
+        frames: what the engine sent.
+        taken: called when the engine begins.
+        is_taken, is_answered: how far it is.
+    """
 
     cost: int
+    read: int
     explains: bool
     frames: "asyncio.Queue[Frame]" = field(default_factory=asyncio.Queue)
     taken: Callable[[], None] = lambda: None
@@ -98,13 +118,21 @@ class EngineProcess:
     Args:
         run: the run that it loads.
         on_lost: called once when it is lost or has failed to start.
+        on_batch: called with the number of requests of each batch that it begins.
     """
 
     _numbers = count(1)
 
-    def __init__(self, run: ServedRun, on_lost: "Callable[[EngineProcess], None]") -> None:
-        self.run, self._on_lost = run, on_lost
+    def __init__(
+        self,
+        run: ServedRun,
+        on_lost: "Callable[[EngineProcess], None]",
+        on_batch: Callable[[int], None] = lambda n: None,
+    ) -> None:
+        self.run, self._on_lost, self._on_batch = run, on_lost, on_batch
         self.pending: dict[int, Pending] = {}
+        self.cost = 0
+        """The tokens of the requests in its hands."""
         self.description: JsonObject | None = None
         self.failure: str | None = None
         self.is_lost = False
@@ -117,11 +145,6 @@ class EngineProcess:
     def is_ready(self) -> bool:
         """Whether it answers requests."""
         return self.description is not None and not self.is_lost
-
-    @property
-    def cost(self) -> int:
-        """The tokens of the requests in its hands."""
-        return sum(pending.cost for pending in self.pending.values())
 
     async def start(self) -> None:
         """Start the process; `started` is set later."""
@@ -157,6 +180,7 @@ class EngineProcess:
             case {"failed": message}:
                 self.failure = message
             case {"taken": numbers}:
+                self._on_batch(len(numbers))
                 for number in numbers:
                     if pending := self.pending.get(number):
                         pending.taken()
@@ -200,6 +224,7 @@ class EngineProcess:
         """
         number = next(self._numbers)
         self.pending[number] = pending
+        self.cost += pending.cost
         header = {"request": number, "verb": verb, "cost": pending.cost, "stream": stream}
         self.connection.write(Frame(header, payload))
         is_answered = False
@@ -216,6 +241,7 @@ class EngineProcess:
                 yield frame
         finally:
             del self.pending[number]
+            self.cost -= pending.cost
             if not is_answered and not self.is_lost:
                 self.connection.write(Frame({"cancel": number}))
 
@@ -243,6 +269,9 @@ class Engines:
         self.run, self.n, self.timeout = run, n, timeout
         self.engines: list[EngineProcess] = []
         self.restarts = 0
+        self.on_batch: Callable[[int], None] = lambda n: None
+        """Called with the number of requests of each batch."""
+        self._description: JsonObject = {}
         self._failures_in_a_row = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -275,8 +304,9 @@ class Engines:
 
     @property
     def description(self) -> JsonObject:
-        """What the run can do."""
-        return next((engine.description for engine in self.engines if engine.description), {})
+        """What the run can do; empty before the first engine is ready."""
+        self._description = next((e.description for e in self.engines if e.description), self._description)
+        return self._description
 
     def least_loaded(self) -> EngineProcess:
         """Return the engine with the fewest tokens in its hands.
@@ -289,8 +319,24 @@ class Engines:
             raise RefusedError(f"{self.run.name}: no engine is ready; try again", 503, "engine", 1)
         return min(ready, key=lambda engine: engine.cost)
 
+    async def add(self) -> None:
+        """Start one engine more."""
+        self.n += 1
+        await self._start_one()
+
+    async def remove(self) -> bool:
+        """Stop an engine that has no requests; return whether there is one, and another that is ready."""
+        ready = [engine for engine in self.engines if engine.is_ready]
+        idle = next((engine for engine in ready if not engine.pending), None)
+        if idle is None or len(ready) < 2:
+            return False
+        self.n -= 1
+        self.engines.remove(idle)
+        await idle.stop()
+        return True
+
     async def _start_one(self) -> None:
-        engine = EngineProcess(self.run, self._replace)
+        engine = EngineProcess(self.run, self._replace, self.on_batch)
         self.engines.append(engine)
         await engine.start()
 

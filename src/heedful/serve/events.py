@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from heedful.serve.connections import ABORT
 from heedful.typing import JsonObject
 
 
@@ -40,7 +41,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
         sending, leaving = (
-            asyncio.ensure_future(self._send(send)),
+            asyncio.ensure_future(self._send(send, scope["extensions"][ABORT])),
             asyncio.ensure_future(client_left(receive)),
         )
         try:
@@ -51,12 +52,16 @@ class EventStream(Response):
             await asyncio.gather(sending, leaving, return_exceptions=True)
             await self.events.aclose()
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, abort: Callable[[], None]) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         event: bytes | None = self.first
         while event is not None:
-            async with asyncio.timeout(self.send_seconds):
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+            try:
+                async with asyncio.timeout(self.send_seconds):
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            except TimeoutError:
+                abort()
+                return
             event = await anext(self.events, None)
         await send({"type": "http.response.body", "body": b""})

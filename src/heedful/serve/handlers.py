@@ -16,14 +16,24 @@ from fastapi.responses import Response
 from heedful.serve.admission import RefusedError
 from heedful.serve.engines import Pending
 from heedful.serve.events import EventStream, client_left, event_of
+from heedful.serve.frames import Frame
 from heedful.serve.protection import error_body
-from heedful.serve.requests import body_of, cost_of, parsed
+from heedful.serve.requests import GoneError, cost_of, read
 from heedful.serve.service import Served, Service
 from heedful.typing import JsonObject
 
 
-class _GoneError(Exception):
-    """The client closed the connection."""
+async def _next_before(deadline: float, frames: AsyncGenerator[Frame, None]) -> Frame | None:
+    """Return the next frame, or None after the last.
+
+    Raises:
+        RefusedError: there is none before the deadline.
+    """
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await anext(frames, None)
+    except TimeoutError:
+        raise RefusedError("the time for this request is over", 503, "deadline", 1) from None
 
 
 class Handlers:
@@ -50,7 +60,7 @@ class Handlers:
         except RefusedError as error:
             status = error.status
             return self._refusal(error)
-        except _GoneError:
+        except GoneError:
             status = 499
             return Response(status_code=499)
         finally:
@@ -67,14 +77,14 @@ class Handlers:
         service = self.service
         if service.is_draining:
             raise RefusedError("the service is stopping", 503, "draining", 1)
-        payload = await body_of(request, service.limits.body)
-        cost = cost_of(served, parsed(payload), service.limits)
-        pending = Pending(cost, explains=verb in ("explain", "page"))
-        served.bounds(pending).admit(cost)
+        payload, body = await read(request, served, service.limits)
+        cost = cost_of(served, body, service.limits)
+        pending = Pending(cost.total, cost.read, explains=verb in ("explain", "page"))
+        served.bounds(pending).admit(cost.total)
         name = served.name
         waiting, running = service.metrics.waiting.labels(name), service.metrics.running.labels(name)
         waiting.inc()
-        service.metrics.queued_tokens.labels(name).inc(cost)
+        self._note_tokens(served, cost.total)
 
         def taken() -> None:
             if not pending.is_taken:
@@ -86,29 +96,36 @@ class Handlers:
         pending.taken = taken
         return payload, pending
 
+    def _note_tokens(self, served: Served, added: int) -> None:
+        metrics, name = self.service.metrics, served.name
+        metrics.queued_tokens.labels(name).inc(added)
+        metrics.cache_bytes.labels(name).inc(added * served.cache_bytes)
+
     def _release(self, served: Served, pending: Pending) -> None:
         metrics, name = self.service.metrics, served.name
         (metrics.running if pending.is_taken else metrics.waiting).labels(name).dec()
-        metrics.queued_tokens.labels(name).dec(pending.cost)
+        self._note_tokens(served, -pending.cost)
         served.bounds(pending).release(pending.cost, answered=pending.is_answered)
 
     async def _only(self, served: Served, verb: str, payload: bytes, pending: Pending) -> bytes:
+        deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
         engine = served.engines.least_loaded()
-        try:
-            async with asyncio.timeout(self.service.limits.seconds):
-                async with aclosing(engine.request(verb, payload, pending)) as frames:
-                    async for frame in frames:
-                        pending.is_answered = True
-                        return frame.payload
-        except TimeoutError:
-            raise RefusedError("the time for this request is over", 503, "deadline", 1) from None
-        raise AssertionError("an engine answers or refuses")
+        async with aclosing(engine.request(verb, payload, pending)) as frames:
+            frame = await _next_before(deadline, frames)
+            assert frame is not None, "an engine answers or refuses"
+            self._note_answer(pending, frame)
+            return frame.payload
+
+    def _note_answer(self, pending: Pending, frame: Frame) -> None:
+        pending.is_answered = True
+        self.service.metrics.tokens.labels("read").inc(pending.read)
+        self.service.metrics.tokens.labels("written").inc(frame.header.get("written", 0))
 
     async def _first_of(self, work: Awaitable[bytes], request: Request) -> bytes:
         """Return the result of some work, unless the client leaves before.
 
         Raises:
-            _GoneError: it did.
+            GoneError: it did.
         """
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(client_left(request.receive))
@@ -116,7 +133,7 @@ class Handlers:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
-            raise _GoneError
+            raise GoneError
         finally:
             for task in (working, leaving):
                 task.cancel()
@@ -130,13 +147,16 @@ class Handlers:
         except RefusedError as error:
             self._note(name, "stream", error.status, time.perf_counter() - begun, 0)
             return self._refusal(error)
+        except GoneError:
+            self._note(name, "stream", 499, time.perf_counter() - begun, 0)
+            return Response(status_code=499)
         events = self._events(served, payload, pending, begun)
         try:
             # An invalid request is refused by the engine; only then is the status of the response known.
             first = await self._first_of(anext(events), request)
         except RefusedError as error:
             return self._refusal(error)
-        except _GoneError:
+        except GoneError:
             return Response(status_code=499)
         return EventStream(first, events, service.limits.send_seconds)
 
@@ -149,12 +169,14 @@ class Handlers:
             RefusedError: the request is refused before the first event.
         """
         service, name, status, has_begun = self.service, served.name, 499, False
+        deadline = asyncio.get_running_loop().time() + service.limits.seconds
         try:
             engine = served.engines.least_loaded()
             async with aclosing(engine.request("predict", payload, pending, stream=True)) as frames:
-                async for frame in frames:
+                while (frame := await _next_before(deadline, frames)) is not None:
                     if "piece" not in frame.header:
-                        pending.is_answered, status = True, 200
+                        self._note_answer(pending, frame)
+                        status = 200
                         yield event_of("end", frame.payload)
                         continue
                     if not has_begun:
@@ -185,7 +207,6 @@ class Handlers:
         metrics.requests.labels(known, verb, str(status)).inc()
         if status == 200:
             metrics.request_seconds.labels(known, verb).observe(seconds)
-            metrics.tokens.labels("read").inc(tokens)
         line = {"run": known, "verb": verb, "status": status, "seconds": round(seconds, 6), "tokens": tokens}
         print(json.dumps({"time": round(time.time(), 3), **line}), file=sys.stderr, flush=True)
 
@@ -193,7 +214,12 @@ class Handlers:
         """Return what is served."""
         return {
             "runs": [
-                {"name": name, "ready": served.engines.is_ready, **served.engines.description}
+                {
+                    "name": name,
+                    "ready": served.engines.is_ready,
+                    "engines": served.engines.n,
+                    **served.engines.description,
+                }
                 for name, served in self.service.runs.items()
             ]
         }

@@ -21,6 +21,12 @@ class Metrics:
         self.queued_tokens = Gauge(
             "heedful_queued_tokens", "Tokens of the requests in the service", run, registry=own
         )
+        self.cache_bytes = Gauge(
+            "heedful_cache_bytes",
+            "Most memory for keys and values of the requests in the service",
+            run,
+            registry=own,
+        )
         self.requests = Counter(
             "heedful_requests", "Requests by run, verb and status", ("run", "verb", "status"), registry=own
         )

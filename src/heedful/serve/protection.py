@@ -1,4 +1,4 @@
-"""What every request passes before it is read: host, key, headers.
+"""What every request passes before it is read: host, origin, key, headers.
 
 Pure ASGI: a middleware that wraps the body would hide that a client has left.
 """
@@ -34,7 +34,7 @@ HEADERS = (
 
 
 class Protection:
-    """Refuses requests for other hosts and without a key; adds headers to all responses.
+    """Refuses requests for other hosts, of foreign pages and without a key; adds headers to all responses.
 
     Args:
         app: the application.
@@ -53,6 +53,7 @@ class Protection:
             await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        origin = headers.get(b"origin", b"").decode("latin-1")
 
         async def send_with_headers(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -64,10 +65,17 @@ class Protection:
             await refuse(
                 send_with_headers, 421, "this service has another name; start it with --allowed-host"
             )
+        elif origin and self._is_foreign(origin, headers.get(b"host", b"").decode("latin-1")):
+            await refuse(send_with_headers, 403, "pages of other sites cannot use this service")
         elif self.keys and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
             await refuse(send_with_headers, 401, "a key is needed: Authorization: Bearer KEY")
         else:
             await self.app(scope, receive, send_with_headers)
+
+    def _is_foreign(self, origin: str, host: str) -> bool:
+        """Return whether a request comes from a page of another site; browsers say from which."""
+        own = origin.partition("://")[2].lower()
+        return own != host.lower() and host_of(own) not in self.hosts - {*LOOPBACK}
 
     def _has_key(self, headers: dict[bytes, bytes]) -> bool:
         """Return whether the key is one of ours; the time does not depend on which, nor how far it agrees."""

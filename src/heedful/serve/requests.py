@@ -1,15 +1,45 @@
 """Requests as clients send them: read with a bound, checked, and their cost counted. Nothing is computed."""
 
+import asyncio
+import json
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Mapping
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
+from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
 from heedful.serve.admission import RefusedError
 from heedful.serve.service import Limits, Served
+from heedful.typing import JsonObject
+
+OPTIONS = "options"
+"""The part of a form with the options, a JSON object."""
+
+LARGEST = 1 << 40
+"""Larger numbers in options count as this one: their products stay finite, and exceed every limit."""
+
+
+class GoneError(Exception):
+    """The client closed the connection."""
+
+
+class Cost(NamedTuple):
+    """The size of a request in tokens.
+
+    Args:
+        read: those of its inputs.
+        total: with the longest outputs, for all hypotheses. The caches of keys and values have no more
+            positions.
+    """
+
+    read: int
+    total: int
 
 
 class RequestBody(BaseModel):
@@ -20,19 +50,92 @@ class RequestBody(BaseModel):
     inputs: Annotated[list[str | list[str] | dict[str, Any]], Field(min_length=1)]
 
 
-async def body_of(request: Request, limit: int) -> bytes:
+async def read(request: Request, served: Served, limits: Limits) -> tuple[bytes, RequestBody]:
+    """Return the body of a request as JSON, and its content.
+
+    Raises:
+        RefusedError: it is too large, too slow, or not valid.
+        GoneError: the client left before its end.
+    """
+    payload = await body_of(request, limits)
+    if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        payload = await json_of_form(payload, request.headers, served.engines.description, limits)
+    return payload, parsed(payload)
+
+
+async def body_of(request: Request, limits: Limits) -> bytes:
     """Return the body.
 
     Raises:
-        RefusedError: it is larger than the limit; the rest is not read.
+        RefusedError: it is larger than the limit, or does not arrive in time; the rest is not read.
+        GoneError: the client left before its end.
     """
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise RefusedError(f"the body has more than {limit:,} bytes", 413, "body", closes=True)
-        parts.append(part)
+    try:
+        async with asyncio.timeout(limits.receive_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body:
+                    raise RefusedError(
+                        f"the body has more than {limits.body:,} bytes", 413, "body", closes=True
+                    )
+                parts.append(part)
+    except ClientDisconnect:
+        raise GoneError from None
+    except TimeoutError:
+        raise RefusedError("the body did not arrive in time", 408, "slow", closes=True) from None
     return b"".join(parts)
+
+
+async def json_of_form(payload: bytes, headers: Headers, description: JsonObject, limits: Limits) -> bytes:
+    """Return the JSON that says the same as a form: parts for the columns of inputs, and one for the options.
+
+    Parts of the same name belong to the inputs in their order. Images are files; the others are texts.
+
+    Raises:
+        RefusedError: it is not such a form.
+    """
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield payload
+
+    n_columns = len(columns := [*description.get("inputs", ()), *description.get("optional_inputs", ())])
+    most = limits.inputs * max(1, n_columns) + 1
+    parser = MultiPartParser(headers, stream(), max_files=most, max_fields=most, max_part_size=limits.body)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError, AssertionError):
+        raise RefusedError(
+            "not a form: multipart/form-data with its boundary is expected", 422, "invalid"
+        ) from None
+    values: dict[str, list[str]] = {}
+    options: JsonObject = {}
+    try:
+        for name, part in form.multi_items():
+            if name == OPTIONS and isinstance(part, str):
+                options = _options(part)
+            elif name not in columns or isinstance(part, str) == (name in description.get("images", ())):
+                message = f"a part of the form: expected {', '.join((*columns, OPTIONS))}; images are files"
+                raise RefusedError(message, 422, "invalid")
+            else:
+                text = part if isinstance(part, str) else b64encode(await part.read()).decode()
+                values.setdefault(name, []).append(text)
+    finally:
+        await form.close()
+    if len(numbers := {*map(len, values.values())}) > 1:
+        raise RefusedError(f"inputs: different numbers of parts: {sorted(numbers)}", 422, "invalid")
+    inputs = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return json.dumps({**options, "inputs": inputs}).encode()
+
+
+def _options(text: str) -> JsonObject:
+    try:
+        found = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RefusedError(f"{OPTIONS}: expected a JSON object", 422, "invalid")
+    return found
 
 
 def parsed(payload: bytes) -> RequestBody:
@@ -63,39 +166,65 @@ def _is_finite(value: object) -> bool:
     return all(map(_is_finite, value)) if isinstance(value, list) else True
 
 
-def cost_of(served: Served, body: RequestBody, limits: Limits) -> int:
-    """Return the tokens of a request: of its inputs, times the hypotheses of each.
+def cost_of(served: Served, body: RequestBody, limits: Limits) -> Cost:
+    """Return the tokens of a request.
 
     Raises:
-        RefusedError: it exceeds a limit.
+        RefusedError: they exceed a limit.
     """
     if len(body.inputs) > limits.inputs:
         raise RefusedError(f"inputs: at most {limits.inputs:,}, got {len(body.inputs):,}", 413, "inputs")
-    texts = [text for value in body.inputs for text in _texts(value)]
-    tokenizer = served.tokenizer
-    is_image = bool(served.engines.description.get("images"))
-    n = len(texts) if tokenizer is None or is_image else sum(map(len, tokenizer.encode_batch(texts)))
-    options = body.model_extra or {}
-    hypotheses = _number(options, "beam", "n_best", *_decoding_numbers(options, served))
-    cost = max(1, (n + len(texts)) * hypotheses)
-    if new := options.get("max_new_tokens"):
-        cost += new * hypotheses * len(body.inputs) if isinstance(new, int) else 0
-    if cost > limits.tokens:
-        message = f"at most {limits.tokens:,} tokens with all hypotheses, got {cost:,}"
-        raise RefusedError(message, 413, "tokens")
-    return cost
+    description, options = served.engines.description, body.model_extra or {}
+    lengths = _lengths(served, body)
+    read = total = sum(lengths)
+    if description.get("generates"):
+        total += sum(_longest_output(description, options, n) for n in lengths)
+        total *= _n_hypotheses(description, options)
+    what = f"{total:,} tokens, with the longest outputs of all hypotheses"
+    if total > limits.tokens:
+        raise RefusedError(f"at most {limits.tokens:,}, got {what}", 413, "tokens")
+    if served.cache_memory is not None and total * served.cache_bytes > served.cache_memory:
+        raise RefusedError(f"{what}, do not fit in memory", 413, "memory")
+    return Cost(read, total)
 
 
-def _decoding_numbers(options: Mapping[str, Any], served: Served) -> list[int]:
-    own = served.engines.description.get("decoding") or {}
-    given = options.get("decoding")
-    settings = {**own, **given} if isinstance(given, dict) else own
-    return [settings[name] for name in ("beam", "n") if isinstance(settings.get(name), int)]
+def _lengths(served: Served, body: RequestBody) -> list[int]:
+    """Return the tokens of each input, at least one; an image counts as one."""
+    texts = [_texts(value) for value in body.inputs]
+    if served.tokenizer is None or served.engines.description.get("images"):
+        return [max(1, len(own)) for own in texts]
+    lengths = iter(map(len, served.tokenizer.encode_batch([text for own in texts for text in own])))
+    return [max(1, sum(next(lengths) + 1 for _ in own)) for own in texts]
 
 
-def _number(options: Mapping[str, Any], *names: "str | int") -> int:
-    values = [options.get(name) if isinstance(name, str) else name for name in names]
-    return max([1, *(value for value in values if isinstance(value, int))])
+def _n_hypotheses(description: JsonObject, options: Mapping[str, Any]) -> int:
+    decoding = _decoding(description, options)
+    given = (options.get("beam", decoding.get("beam")), options.get("n_best"), decoding.get("n"))
+    return max(1, *(int(_number(value, 1)) for value in given))
+
+
+def _decoding(description: JsonObject, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the decoding settings of a request; those that it gives replace those of the recipe."""
+    return _mapping(options.get("decoding")) or _mapping(description.get("decoding"))
+
+
+def _longest_output(description: JsonObject, options: Mapping[str, Any], source: int) -> int:
+    """Return the maximum number of tokens of an output (`heedful.decoding.protocol.MaxLength`)."""
+    if (own := description.get("max_new_tokens")) is not None:
+        return int(_number(options.get("max_new_tokens"), own))
+    own = _mapping(_mapping(description.get("decoding")).get("max_length"))
+    settings = {**own, **_mapping(_decoding(description, options).get("max_length"))}
+    longest = int(_number(settings.get("ratio"), 0) * source + _number(settings.get("extra"), 0))
+    return longest if settings.get("cap") is None else min(longest, int(_number(settings["cap"], longest)))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object, otherwise: float) -> float:
+    """Return a value within bounds if it is a number; the engine refuses what is not valid."""
+    return min(max(value, 0), LARGEST) if isinstance(value, int | float) else otherwise
 
 
 def _texts(value: object) -> list[str]:

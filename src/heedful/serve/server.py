@@ -10,8 +10,11 @@ from typing import Any
 
 import uvicorn
 
+from heedful.memory import gibibytes, machine_memory
 from heedful.serve.app import app_of
-from heedful.serve.engines import Engines, ServedRun
+from heedful.serve.balancing import FRONT_BYTES, Balancer
+from heedful.serve.connections import connections_with
+from heedful.serve.engines import Engines, ServedRun, StartError
 from heedful.serve.protection import LOOPBACK
 from heedful.serve.service import Limits, Service, served_run
 
@@ -83,16 +86,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> None:
-    listener = _listener(settings)
     groups = [Engines(run, n, settings.engine_timeout) for run, n in zip(runs, settings.workers, strict=True)]
-    service = Service(
-        {group.run.name: served_run(group, settings.limits) for group in groups}, settings.limits
-    )
+    available = machine_memory()
+    cache_memory = cache_memory_of(groups, available)
+    listener = _listener(settings)
+    limits = settings.limits
+    service = Service({group.run.name: served_run(group, limits, cache_memory) for group in groups}, limits)
+    for group in groups:
+        group.on_batch = service.metrics.batch_rows.labels(group.run.name).observe
+    balancer = Balancer([*service.runs.values()], available)
     config = uvicorn.Config(
         app_of(service, settings.names, settings.keys),
         log_config=None,
         access_log=False,
         lifespan="off",
+        ws="none",
+        http=connections_with(settings.limits.send_seconds),
         server_header=False,
         timeout_graceful_shutdown=int(settings.drain_timeout) or None,
     )
@@ -108,7 +117,9 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> Non
         await _until(stopped, serving, asyncio.gather(*(group.ready() for group in groups)))
         if not stopped.is_set():
             log("heedful: ready")
+            balancing = asyncio.ensure_future(balancer.watch())
             await _until(stopped, serving)
+            balancing.cancel()
         service.is_closing = True
         if settings.drain_delay:
             await asyncio.sleep(settings.drain_delay)
@@ -140,17 +151,53 @@ async def _until(
             work.cancel()
 
 
+def cache_memory_of(groups: Sequence[Engines], available: int | None) -> int | None:
+    """Return the bytes that each engine may take for keys and values: half of what is left; None: not known.
+
+    Raises:
+        StartError: the engines do not fit in memory.
+    """
+    if available is None:
+        return None
+    needed = FRONT_BYTES + sum(group.n * group.run.memory for group in groups)
+    n = sum(group.n for group in groups)
+    if needed > available:
+        raise StartError(
+            f"--workers {n}: the engines need about {gibibytes(needed)}, and {gibibytes(available)} are "
+            "available; start fewer, or serve fewer runs"
+        )
+    return (available - needed) // (2 * n)
+
+
 def _listener(settings: Settings) -> socket.socket:
     """Return a socket that is bound to the address of the service."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        for level, option, value in _dead_peers(settings.limits.send_seconds):
+            listener.setsockopt(level, option, value)
         listener.bind((settings.host, settings.port))
     except OSError:
         listener.close()
         raise
     return listener
+
+
+def _dead_peers(seconds: float) -> Iterator[tuple[int, int, int]]:
+    """Yield options of a listener, which its connections inherit, by which peers that are gone are noticed.
+
+    Without them, a machine that fell off the network keeps its connection for a quarter of an hour.
+    """
+    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+    for name, value in (
+        ("TCP_KEEPIDLE", max(1, int(seconds))),
+        ("TCP_KEEPINTVL", max(1, int(seconds / 3))),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", int(1000 * seconds)),
+    ):
+        if (option := getattr(socket, name, None)) is not None:  # not on every system
+            yield socket.IPPROTO_TCP, option, value
 
 
 def _say_where(listener: socket.socket, groups: Sequence[Engines], log: Log) -> None:

@@ -26,31 +26,51 @@ class Limits:
     Args:
         body: bytes of a body.
         inputs: inputs of a request.
-        tokens: tokens of a request, with all hypotheses.
+        tokens: tokens of a request: of its inputs and the longest outputs, with all hypotheses.
         requests: requests of a run that wait or are computed.
         queue: seconds that all of them may take together, by the measured rate.
         seconds: seconds until a request is given up.
-        send_seconds: seconds that a client may leave a piece of a stream unread.
+        receive_seconds: seconds in which a body must arrive.
+        send_seconds: seconds that a client may leave an answer, or a piece of a stream, unread.
     """
 
     body: int = 4 << 20
     inputs: int = 256
-    tokens: int = 65_536
+    tokens: int = 1 << 18
     requests: int = 256
     queue: float = 1.0
     seconds: float = 60.0
+    receive_seconds: float = 30.0
     send_seconds: float = 30.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Served:
-    """A run as the front sees it."""
+    """A run as the front sees it.
+
+    Args:
+        engines: the processes that answer.
+        admission, explanations: the bounds of requests.
+        tokenizer: what the tokens of inputs are counted with; None: an input counts as one.
+        cache_memory: bytes that an engine may take for keys and values; None: not known.
+        noted_restarts: those that are in the metrics already.
+    """
 
     engines: Engines
     admission: Admission
     explanations: Admission
     tokenizer: Tokenizer | None = None
+    cache_memory: int | None = None
     noted_restarts: int = 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """The memory of the keys and values of a token of one hypothesis."""
+        return int(self.engines.description.get("cache_bytes") or 0)
+
+    def fit_bounds(self) -> None:
+        """Set the bound of admission that depends on the number of engines."""
+        self.admission.least_tokens = 2 * BATCH_TOKENS * self.engines.n
 
     def bounds(self, pending: Pending) -> Admission:
         """Return the bounds that a request is let in by."""
@@ -96,13 +116,16 @@ class Service:
         raise RefusedError(f"no run of this name{nearest(name, [*self.runs])}", 404, "unknown")
 
 
-def served_run(engines: Engines, limits: Limits) -> Served:
-    """Return a run for the front, with the tokenizer that counts its inputs."""
+def served_run(engines: Engines, limits: Limits, cache_memory: int | None = None) -> Served:
+    """Return a run for the front, with the tokenizer that counts its inputs; see `Served`."""
     folder = RunFolder(engines.run.path)
     path = next((path for side in SIDES if (path := folder.tokenizer(side)).is_file()), None)
-    return Served(
+    served = Served(
         engines,
-        Admission(limits.requests, limits.queue, least_tokens=2 * BATCH_TOKENS * engines.n),
+        Admission(limits.requests, limits.queue, least_tokens=0),
         Admission(EXPLANATIONS, math.inf, least_tokens=0),
         None if path is None else Tokenizer.load(path),
+        cache_memory,
     )
+    served.fit_bounds()
+    return served

@@ -1,0 +1,73 @@
+"""How many tokens a request has, and which are refused."""
+
+from contextlib import suppress
+
+import pytest
+
+from heedful.decoding.protocol import MaxLength
+from heedful.serve.admission import RefusedError
+from heedful.serve.engines import Engines, ServedRun
+from heedful.serve.requests import RequestBody, cost_of
+from heedful.serve.service import Limits, served_run
+
+BEAM = {"kind": "beam", "beam": 5, "max_length": {"ratio": 1.5, "extra": 7, "cap": None}}
+TRANSLATOR = {"generates": True, "decoding": BEAM, "max_new_tokens": None, "cache_bytes": 1000}
+WRITER = {"generates": True, "decoding": {"kind": "sample", "n": 1}, "max_new_tokens": 200}
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A run without a tokenizer: each text counts as one token."""
+
+    def of(description, cache_memory=None):
+        engines = Engines(ServedRun("run", str(tmp_path)), 1, 30.0)
+        engines._description = description
+        return served_run(engines, Limits(), cache_memory)
+
+    return of
+
+
+def cost(run, *inputs, **options):
+    return cost_of(run, RequestBody(inputs=[*inputs], **options), Limits())
+
+
+@pytest.mark.parametrize(
+    ("options", "n_hypotheses", "longest"),
+    [
+        ({}, 5, MaxLength(ratio=1.5, extra=7)),
+        ({"beam": 3}, 3, MaxLength(ratio=1.5, extra=7)),
+        ({"beam": 2, "n_best": 4}, 4, MaxLength(ratio=1.5, extra=7)),
+        ({"decoding": {"kind": "sample", "n": 6, "max_length": {"cap": 3}}}, 6, MaxLength(ratio=1.5, cap=3)),
+        ({"decoding": {"kind": "greedy", "max_length": {"ratio": 0}}}, 1, MaxLength(ratio=0, extra=7)),
+    ],
+)
+def test_the_cost_is_that_of_the_longest_outputs_of_all_hypotheses(served, options, n_hypotheses, longest):
+    found = cost(served(TRANSLATOR), ["a", "b", "c"], "d", **options)
+    assert found.read == 4
+    assert found.total == n_hypotheses * (4 + longest.of(3) + longest.of(1))
+
+
+def test_a_language_model_writes_up_to_its_limit(served):
+    assert cost(served(WRITER), "a").total == 201
+    assert cost(served(WRITER), "a", max_new_tokens=9).total == 10
+
+
+def test_labels_have_no_hypotheses(served):
+    assert cost(served({"labels": ["x"]}), "a", "b", n_best=5) == (2, 2)
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, -3, "x", None, [], True, {"a": 1}])
+def test_any_number_in_the_options_is_counted_or_refused(served, value):
+    """The engine says what is wrong; here nothing overflows."""
+    length = {"ratio": value, "extra": value, "cap": value}
+    decoding = {"kind": "beam", "beam": value, "n": value, "max_length": length}
+    for options in ({"beam": value}, {"n_best": value}, {"decoding": decoding}, {"decoding": value}):
+        for description in (TRANSLATOR, {**TRANSLATOR, "decoding": decoding}):
+            with suppress(RefusedError):
+                assert cost(served(description), "a", max_new_tokens=value, **options).total >= 1
+
+
+def test_what_does_not_fit_in_memory_is_refused(served):
+    assert cost(served(TRANSLATOR, 50_000), "a").total == 5 * (1 + 8)
+    with pytest.raises(RefusedError, match="do not fit in memory"):
+        cost(served(TRANSLATOR, 44_999), "a")
