@@ -279,6 +279,8 @@ def test_behind_nginx(behind):
     assert behind.request("GET", "/health")[0] == 200
     assert behind.request("GET", "/metrics", **own)[0] == 404
     assert behind.request("GET", "/v1/runs", Host="other.example.org", **own)[0] == 421
+    for origin, expected in ((HOST, 200), ("other.example.org", 403)):
+        assert behind.request("GET", "/v1/runs", Origin=f"https://{origin}", **own)[0] == expected
 
     large = {"inputs": ["a" * (4 << 20)]}
     status, found = behind.request("POST", "/v1/runs/mine/predict", large, **own)

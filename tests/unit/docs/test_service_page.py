@@ -74,7 +74,7 @@ def refusals():
 
 
 def test_statuses():
-    found = {str(status) for status, _ in refusals() if status} | {"401", "405", "421", "500"}
+    found = {str(status) for status, _ in refusals() if status} | {"401", "403", "405", "421", "431", "500"}
     assert len(found) > 7
     assert {*rows("Errors")} == found
 
