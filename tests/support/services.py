@@ -24,9 +24,13 @@ class Service:
         self._told = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._told.wait(timeout), self.lines
-        assert self.port, self.lines
-        self.wait_until(lambda: self.get("/health")[0] == 200, timeout)
+        try:
+            assert self._told.wait(timeout), self.lines
+            assert self.port, self.lines
+            self.wait_until(lambda: self.get("/health")[0] == 200, timeout)
+        except BaseException:
+            self.close()
+            raise
 
     def _read(self):
         for line in self.process.stderr:

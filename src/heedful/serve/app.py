@@ -11,28 +11,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from heedful.serve.handlers import Handlers
+from heedful.serve.openapi import answer_of, body_of, refusals
 from heedful.serve.protection import App, Protection, error_body
-from heedful.serve.requests import RequestBody
 from heedful.serve.service import Service
 from heedful.typing import JsonObject
 
-_SCHEMA = RequestBody.model_json_schema()
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
-_ERROR = {
-    "type": "object",
-    "properties": {"error": {"type": "object", "properties": {"message": {"type": "string"}}}},
-}
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
-    for status, text in (
-        (401, "no key"),
-        (404, "no such run"),
-        (413, "too large"),
-        (422, "invalid"),
-        (429, "too much at a time"),
-        (503, "starting, stopping, or no engine"),
-    )
-}
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
 def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()) -> App:
@@ -46,9 +30,9 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             answer,
             methods=["POST"],
             summary=summary,
-            responses=_REFUSALS,
+            responses={**refusals(), 200: answer_of(verb)},
             response_class=Response,
-            openapi_extra=_BODY,
+            openapi_extra=body_of(verb),
             name=verb,
         )
 
@@ -90,7 +74,7 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
         body = json.dumps({"ready": service.is_ready, "runs": states}).encode()
         return Response(body, 200 if service.is_ready else 503, media_type="application/json")
 
-    @app.get("/metrics", summary="Counters for Prometheus")
+    @app.get("/metrics", summary="Counters for Prometheus", responses=TEXT, response_class=Response)
     async def metrics() -> Response:
         for name, served in service.runs.items():
             counter = service.metrics.restarts.labels(name)

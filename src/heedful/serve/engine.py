@@ -26,6 +26,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ from heedful.errors import HeedfulError, RequestError
 from heedful.nn.attention.heads import MultiHead
 from heedful.recipes.schema import Recipe
 from heedful.serve.answering import Answering, Body
-from heedful.serve.frames import Frame, Unpacker
+from heedful.serve.frames import ENTRIES, Frame, Unpacker
 from heedful.serve.jobs import Job, JobQueue
 from heedful.tasks.language_modelling.task import LanguageModellingRecipe
 from heedful.tasks.prediction import BATCH_TOKENS
@@ -47,8 +48,6 @@ from heedful.typing import JsonObject
 BEAT = 0.5
 """Seconds between two frames that say how far an engine is."""
 
-ENTRIES = {"predict": "predictions", "score": "scores", "embed": "embeddings"}
-"""The entry of an answer that has those to the inputs, by verb."""
 
 FAILED = "the request failed; the log of the service has the reason"
 """The message for an error in the code; its text may have parts of other requests."""
@@ -258,7 +257,9 @@ class Engine:
         if isinstance(error, HeedfulError):
             self._refuse(number, 422, str(error))
             return
-        print(f"heedful serve: {type(error).__name__} in an engine", file=sys.stderr, flush=True)
+        # Its message may have texts of clients; these frames have only lines of code.
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        print(f"heedful serve: {type(error).__name__} in an engine\n{frames}", file=sys.stderr, flush=True)
         self._refuse(number, 500, FAILED)
 
 

@@ -19,6 +19,10 @@ MOST_BYTES = 1 << 30
 """The most bytes of a header or a payload; more is a broken stream."""
 
 
+ENTRIES = {"predict": "predictions", "score": "scores", "embed": "embeddings"}
+"""The entry of the payload of an answer that has those to the inputs, by verb."""
+
+
 class BrokenStreamError(Exception):
     """The bytes received are not frames."""
 

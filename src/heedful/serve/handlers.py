@@ -77,7 +77,7 @@ class Handlers:
         service = self.service
         if service.is_draining:
             raise RefusedError("the service is stopping", 503, "draining", 1)
-        payload, body = await read(request, served, service.limits)
+        payload, body = await read(request, "explain" if verb == "page" else verb, served, service.limits)
         cost = cost_of(served, body, service.limits)
         pending = Pending(cost.total, cost.read, explains=verb in ("explain", "page"))
         served.bounds(pending).admit(cost.total)
@@ -143,7 +143,7 @@ class Handlers:
         service, begun = self.service, time.perf_counter()
         try:
             served = service.find(name)
-            payload, pending = await self._admitted(served, "predict", request, begun)
+            payload, pending = await self._admitted(served, "stream", request, begun)
         except RefusedError as error:
             self._note(name, "stream", error.status, time.perf_counter() - begun, 0)
             return self._refusal(error)

@@ -5,16 +5,17 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from heedful.serve.admission import RefusedError
+from heedful.serve.bodies import BODIES, RequestBody
 from heedful.serve.service import Limits, Served
 from heedful.typing import JsonObject
 
@@ -42,15 +43,7 @@ class Cost(NamedTuple):
     total: int
 
 
-class RequestBody(BaseModel):
-    """The body of a request: inputs, and the options of the verb."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    inputs: Annotated[list[str | list[str] | dict[str, Any]], Field(min_length=1)]
-
-
-async def read(request: Request, served: Served, limits: Limits) -> tuple[bytes, RequestBody]:
+async def read(request: Request, verb: str, served: Served, limits: Limits) -> tuple[bytes, RequestBody]:
     """Return the body of a request as JSON, and its content.
 
     Raises:
@@ -60,7 +53,7 @@ async def read(request: Request, served: Served, limits: Limits) -> tuple[bytes,
     payload = await body_of(request, limits)
     if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         payload = await json_of_form(payload, request.headers, served.engines.description, limits)
-    return payload, parsed(payload)
+    return payload, parsed(payload, verb)
 
 
 async def body_of(request: Request, limits: Limits) -> bytes:
@@ -138,11 +131,11 @@ def _options(text: str) -> JsonObject:
     return found
 
 
-def parsed(payload: bytes) -> RequestBody:
+def parsed(payload: bytes, verb: str) -> RequestBody:
     """Return the content of a body.
 
     Raises:
-        RefusedError: it is not such a JSON object. The message has nothing of its content.
+        RefusedError: it is not the JSON object that the verb takes. The message has nothing of its content.
     """
     try:
         found = from_json(payload, allow_inf_nan=False)
@@ -151,11 +144,18 @@ def parsed(payload: bytes) -> RequestBody:
     if not _is_finite(found):
         raise RefusedError("not JSON: a number is infinite", 422, "invalid")
     try:
-        return RequestBody.model_validate(found)
+        return BODIES[verb].model_validate(found)
     except ValidationError as error:
-        where = [".".join(str(part) for part in problem["loc"][:2]) for problem in error.errors()]
-        message = "expected texts, lists of texts, or objects"
-        raise RefusedError(f"{where[0] or 'body'}: {message}", 422, "invalid") from None
+        raise RefusedError(_first_problem(error), 422, "invalid") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    name = str(problem["loc"][0]) if problem["loc"] else "the body"
+    if name == "inputs":
+        return "inputs: expected texts, lists of texts, or objects, at least one"
+    message = problem["msg"]
+    return f"{name}: {message[0].lower()}{message[1:]}"
 
 
 def _is_finite(value: object) -> bool:
@@ -174,7 +174,8 @@ def cost_of(served: Served, body: RequestBody, limits: Limits) -> Cost:
     """
     if len(body.inputs) > limits.inputs:
         raise RefusedError(f"inputs: at most {limits.inputs:,}, got {len(body.inputs):,}", 413, "inputs")
-    description, options = served.engines.description, body.model_extra or {}
+    description = served.engines.description
+    options = {name: value for name, value in body if value is not None}
     lengths = _lengths(served, body)
     read = total = sum(lengths)
     if description.get("generates"):

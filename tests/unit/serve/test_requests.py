@@ -6,8 +6,9 @@ import pytest
 
 from heedful.decoding.protocol import MaxLength
 from heedful.serve.admission import RefusedError
+from heedful.serve.bodies import PredictBody
 from heedful.serve.engines import Engines, ServedRun
-from heedful.serve.requests import RequestBody, cost_of
+from heedful.serve.requests import cost_of
 from heedful.serve.service import Limits, served_run
 
 BEAM = {"kind": "beam", "beam": 5, "max_length": {"ratio": 1.5, "extra": 7, "cap": None}}
@@ -28,7 +29,7 @@ def served(tmp_path):
 
 
 def cost(run, *inputs, **options):
-    return cost_of(run, RequestBody(inputs=[*inputs], **options), Limits())
+    return cost_of(run, PredictBody.model_construct(inputs=[*inputs], **options), Limits())
 
 
 @pytest.mark.parametrize(
