@@ -1,6 +1,10 @@
 """Pages with sessions do what they say, on a machine that has heedful and nothing else."""
 
+import os
 import re
+import shutil
+import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -77,22 +81,43 @@ WRONG = {
 
 @pytest.fixture
 def walk(process, environment, tmp_path):
-    """Go through a page in an empty folder, with commands that are those of this interpreter."""
-    programs, folder = tmp_path / "programs", tmp_path / "folder"
+    """Go through a page in an empty folder, with commands that are those of this interpreter.
+
+    A service listens on a free port, and is ended with the test.
+    """
+    programs, folder, services = tmp_path / "programs", tmp_path / "folder", tmp_path / "services"
     for path in (programs, folder):
         path.mkdir()
-    for name, arguments in {"heedful": "-m heedful", "python": ""}.items():
+    services.touch()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve = f'if [ "$1" = serve ]; then echo $$ >> "{services}"; set -- "$@" --port {port}; fi\n'
+    for name, lines, arguments in (("heedful", serve, "-m heedful"), ("python", "", "")):
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        program.write_text(f'#!/bin/sh\n{lines}exec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
     env = {**environment, "PATH": f"{programs}:{environment['PATH']}", "PYTHONIOENCODING": "utf-8"}
-    return lambda page: process(WALK, page, cwd=folder, env=env, timeout=840)
+
+    def run(page):
+        own = tmp_path / "pages" / page.name
+        own.parent.mkdir(exist_ok=True)
+        text = page.read_text(encoding="utf-8").replace("//127.0.0.1:8000", f"//127.0.0.1:{port}")
+        own.write_text(text, encoding="utf-8")
+        return process(WALK, own, cwd=folder, env=env, timeout=840)
+
+    yield run
+    for pid in map(int, services.read_text().split()):
+        command = Path(f"/proc/{pid}/cmdline")
+        if command.exists() and b"serve" in command.read_bytes():
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", sampled(PAGES, [KEPT]), ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page, walk):
+    if "$ curl " in page.read_text(encoding="utf-8") and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
     done = walk(page)
     assert done.returncode == 0, done.stdout + done.stderr
 

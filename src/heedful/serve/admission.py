@@ -69,9 +69,9 @@ class Admission:
     _done: int = field(default=0, init=False)
 
     @property
-    def most_tokens(self) -> int:
+    def most_tokens(self) -> float:
         """Maximum number of tokens, waiting or running."""
-        return max(self.least_tokens, int(self.rate * self.most_seconds))
+        return max(self.least_tokens, self.rate * self.most_seconds)
 
     def admit(self, tokens: int) -> None:
         """Let a request in; `release` follows.

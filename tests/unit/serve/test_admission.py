@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from heedful.serve.admission import START_RATE, Admission, RefusedError
@@ -57,3 +59,13 @@ def test_what_was_abandoned_does_not_count_for_the_rate():
     clock.now += 1.0
     admission.release(10**9, answered=False)
     assert admission.rate == START_RATE
+
+
+def test_the_time_that_requests_take_may_be_without_bound():
+    """As of explanations, which are bounded by their number."""
+    admission = Admission(most_requests=2, most_seconds=math.inf, least_tokens=0, clock=Clock())
+    admission.admit(10**6)
+    admission.admit(10**6)
+    with pytest.raises(RefusedError) as refused:
+        admission.admit(1)
+    assert refused.value.reason == "requests"
