@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from heedful.serve.handlers import Handlers
+from heedful.serve.pages import EXPLANATION_POLICY, add_page
 from heedful.serve.protection import App, Protection, error_body
 from heedful.serve.requests import RequestBody
 from heedful.serve.service import Service
@@ -60,7 +61,10 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
 
     async def explain(name: str, request: Request) -> Response:
         wants_page = "text/html" in request.headers.get("accept", "")
-        return await handlers.answer(name, "page" if wants_page else "explain", request)
+        response = await handlers.answer(name, "page" if wants_page else "explain", request)
+        if wants_page:
+            response.headers["content-security-policy"] = EXPLANATION_POLICY
+        return response
 
     async def stream(name: str, request: Request) -> Response:
         return await handlers.stream(name, request)
@@ -97,6 +101,8 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             counter.inc(served.engines.restarts - served.noted_restarts)
             served.noted_restarts = served.engines.restarts
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    add_page(app)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:

@@ -33,6 +33,7 @@ import torch
 
 from heedful.api.run import load
 from heedful.errors import HeedfulError, RequestError
+from heedful.explain.views import OVER_INPUTS, VIEWS, views_of
 from heedful.serve.answering import Answering, Body
 from heedful.serve.frames import Frame, Unpacker
 from heedful.serve.jobs import Job, JobQueue
@@ -272,6 +273,7 @@ def description_of(answering: Answering) -> JsonObject:
         "decoding": None if decoding is None else decoding.model_dump(mode="json"),
         "scores": isinstance(task, TextScoring),
         "labels": run.labels,
+        "views": {name: VIEWS[name].description for name in views_of(run) if name not in OVER_INPUTS},
         "precision": run.inference(answering.precision).description,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
     }

@@ -15,9 +15,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-OPEN_PATHS = ("/health", "/health/live", "/health/ready")
-"""Paths that need no key: what watches a service has none."""
+OPEN_PATHS = ("/", "/health", "/health/live", "/health/ready")
+"""Paths that need no key: what watches a service has none, and the page asks for one."""
 
+OPEN_FILES = "/page/"
+"""The beginning of the paths of the page's files, which need none either."""
+
+# A response may have a header of its own instead.
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -26,9 +30,8 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (
         b"content-security-policy",
-        b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        b"img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
-        b"base-uri 'none'",
+        b"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; frame-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
     ),
 )
 
@@ -56,7 +59,10 @@ class Protection:
 
         async def send_with_headers(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                own = message.get("headers", [])
+                names = {name.lower() for name, _ in own}
+                others = [header for header in HEADERS if header[0] not in names]
+                message = {**message, "headers": [*own, *others]}
             await send(message)
 
         host = host_of(headers.get(b"host", b"").decode("latin-1"))
@@ -64,7 +70,7 @@ class Protection:
             await refuse(
                 send_with_headers, 421, "this service has another name; start it with --allowed-host"
             )
-        elif self.keys and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
+        elif self.keys and not is_open(scope["path"]) and not self._has_key(headers):
             await refuse(send_with_headers, 401, "a key is needed: Authorization: Bearer KEY")
         else:
             await self.app(scope, receive, send_with_headers)
@@ -76,6 +82,11 @@ class Protection:
             return False
         equal = [hmac.compare_digest(given.strip(), key) for key in self.keys]
         return any(equal)
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path needs no key."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FILES)
 
 
 def host_of(header: str) -> str:

@@ -1,0 +1,115 @@
+// "Why?": the views of `heedful explain`, computed again as the input or a choice changes.
+
+import { explanationPage, isAbort } from "./api.js";
+import { choiceField, debounced, details, el, newId, titled } from "./dom.js";
+
+const PAUSE = 500;
+const ALL = "all";
+
+/** Return the part of the page, and `show`, which gives it what is to be explained. */
+export function whyPart(run) {
+  const status = el("p", { class: "hint", role: "status" });
+  const problem = el("div", { role: "alert" });
+  const place = el("div", { class: "explanation" });
+  const views = viewFields(run);
+  const layers = choiceField("Layers", [[ALL, "all"]], ALL);
+  const heads = choiceField("Heads", [[ALL, "all"]], ALL);
+  const later = debounced(PAUSE, explain);
+  const choices = el("div", { class: "choices", oninput: later }, views.node, el("div", { class: "row" }, layers.node, heads.node));
+  const node = details("Why?", choices, status, problem, place);
+  let body = null;
+  let shownBody = null;
+  let asking = null;
+  let wanted = "";
+
+  async function explain() {
+    if (!node.open || body === null) return;
+    const asked = { ...body, views: views.value(), layers: indices(layers), heads: indices(heads) };
+    const text = JSON.stringify(asked);
+    if (text === wanted) return;
+    wanted = text;
+    asking?.abort();
+    const own = (asking = new AbortController());
+    status.textContent = "Computing the explanation …";
+    place.setAttribute("aria-busy", "true");
+    problem.replaceChildren();
+    try {
+      const page = await explanationPage(run, asked, own.signal);
+      if (asked.layers === undefined && asked.heads === undefined) offer(page);
+      await shown(place, page, own.signal);
+      shownBody = body;
+      status.textContent = "";
+    } catch (error) {
+      if (isAbort(error)) return;
+      wanted = "";
+      status.textContent = "";
+      if (shownBody !== body) place.replaceChildren();
+      problem.replaceChildren(el("p", { class: "error" }, error.message), el("button", { type: "button", onclick: explain }, "Try again"));
+    } finally {
+      if (asking === own) place.removeAttribute("aria-busy");
+    }
+  }
+
+  /** Offer the layers and heads that an explanation of all of them has. */
+  function offer(page) {
+    const data = new DOMParser().parseFromString(page, "text/html").getElementById("data");
+    const maps = JSON.parse(data?.textContent ?? "{}").maps ?? [];
+    fill(layers.input, Math.max(0, ...maps.map((map) => map.layer + 1)));
+    fill(heads.input, Math.max(0, ...maps.map((map) => map.heads.length)));
+  }
+
+  node.addEventListener("toggle", explain);
+  const show = (given) => {
+    body = given;
+    node.hidden = body === null;
+    if (body !== null) later();
+  };
+  show(null);
+  return { node, show };
+}
+
+const indices = (field) => (field.value() === ALL ? undefined : [Number(field.value())]);
+
+function fill(select, n) {
+  const chosen = select.value;
+  const values = [ALL, ...Array(n).keys()].map(String);
+  select.replaceChildren(...values.map((value) => el("option", { value }, value)));
+  select.value = values.includes(chosen) ? chosen : ALL;
+  select.closest(".field").hidden = n < 2;
+}
+
+/** One box for each view of the run. */
+function viewFields(run) {
+  const first = run.generates ? "losses" : "occlusion";
+  const boxes = Object.entries(run.views ?? {}).map(([name, description]) => {
+    const id = newId("view");
+    const input = el("input", { type: "checkbox", value: name, id, checked: name === first });
+    return { input, node: el("div", { class: "check" }, input, el("label", { for: id, title: description }, titled(name))) };
+  });
+  const node = el("fieldset", { class: "views" }, el("legend", {}, "Views"), ...boxes.map((box) => box.node));
+  return { node, value: () => boxes.filter((box) => box.input.checked).map((box) => box.input.value) };
+}
+
+/** Show a document in a frame of its own, in place of the one before once it is there. */
+function shown(place, page, signal) {
+  const frame = el("iframe", { src: "page/frame.html", sandbox: "allow-scripts", title: "Explanation of the answer" });
+  return new Promise((resolve, reject) => {
+    const listen = ({ source, data }) => {
+      if (!frame.isConnected) removeEventListener("message", listen);
+      if (source !== frame.contentWindow) return;
+      if (data.ready) frame.contentWindow.postMessage(page, "*");
+      else if (Number.isFinite(data.height)) {
+        frame.style.height = `${Math.ceil(data.height) + 2}px`;
+        for (const other of place.querySelectorAll("iframe")) if (other !== frame) other.remove();
+        frame.classList.add("there");
+        resolve();
+      }
+    };
+    addEventListener("message", listen);
+    signal.addEventListener("abort", () => {
+      if (!frame.classList.contains("there")) frame.remove();
+      reject(new DOMException("given up", "AbortError"));
+    });
+    place.append(frame);
+  });
+}
