@@ -40,51 +40,61 @@ export function completion(run) {
     const piece = el("span", { class: "new" });
     const text = el("p", { class: "output running", dir: "auto" }, el("span", { class: "given" }, given), el("span", { class: "kept" }, kept), piece);
     place.replaceChildren(text);
-    const prediction = await stream(run, request, signal, (more) => piece.append(more)).catch((error) => {
-      if (isAbort(error)) text.classList.remove("running");
-      throw error;
-    });
-    text.classList.remove("running");
-    written = piece.textContent = prediction.output ?? "";
+    const prediction = await stream(run, request, signal, (more) => piece.append(more)).finally(() => text.classList.remove("running"));
+    written = prediction.output ?? "";
+    if (written) piece.replaceWith(...tokens(prediction, text));
     place.append(...notesOf(prediction));
-    if (written) candidates(request, written, text, place, signal);
+    if (before.length) place.append(el("button", { type: "button", onclick: back }, "Back to the one before"));
     return `${given}${kept}${written}`;
   }
 
-  /** Show the answer as tokens, each with what else could have come. */
-  async function candidates(request, output, text, place, signal) {
-    const hint = el("p", { class: "hint", role: "status" }, "Looking for what else could have come …");
-    place.append(hint);
-    try {
-      const explanation = await post(run, "explain", { inputs: request.inputs, target: output, views: ["lens"], layers: [0], heads: [0] }, signal);
-      const { answers, depths } = explanation.more.lens;
-      const { top, log_probs: logProbs } = depths.at(-1);
-      const texts = aligned(answers, output);
-      const choices = el("div", { class: "choices-of" });
-      const line = wordLine(texts.map(({ before: blank, text: word }, index) => {
-        const p = Math.exp(logProbs[index]);
-        return { before: blank, text: word.replaceAll("\n", "⏎") || "·", after: word.replaceAll(/[^\n]/g, ""), note: percent(p), class: p < 0.1 ? "rare" : p < 0.5 ? "likely" : "" };
-      }), { label: "The continuation; press a token to see what else could have come", press: (index) => offer(index) });
-      const offer = (index) => {
-        line.mark([index]);
-        const start = texts.slice(0, index).map((each) => each.before + each.text).join("");
-        choices.replaceChildren(el("h2", {}, "Instead of ", el("q", {}, shownOf(answers[index]))), el("ul", { class: "bars" }, ...top[index].map((each) => {
-          const next = textOf(each.answer, answers[index], texts[index].before);
-          const row = bar("", Math.exp(each.log_prob), percent(Math.exp(each.log_prob)), { chosen: each.answer === answers[index] });
-          const go = el("button", { type: "button", disabled: next === null, onclick: () => branch(start + next) }, shownOf(each.answer));
+  /** Return a continuation as tokens, each of which shows what else could have come when it is pressed. */
+  function tokens({ tokens: names, log_probs: logProbs }, text) {
+    const parts = aligned(names, written);
+    const upTo = (index) => parts.slice(0, index).map((part) => part.before + part.text).join("");
+    const choices = el("div", { class: "choices-of" }, el("p", { class: "hint" }, "Press a token to see what else could have come, and to go on from there."));
+    let asking = null;
+    const line = wordLine(parts.map(({ before: blank, text: word }, index) => {
+      const p = Math.exp(logProbs[index]);
+      return { before: blank, text: word.replaceAll("\n", "⏎") || "·", after: word.replaceAll(/[^\n]/g, ""), note: percent(p), class: p < 0.1 ? "rare" : p < 0.5 ? "likely" : "" };
+    }), { label: "The continuation; press a token to see what else could have come", press: offer });
+    line.node.classList.add("inline");
+    text.after(choices);
+
+    async function offer(index) {
+      asking?.abort();
+      asking = new AbortController();
+      line.mark([index]);
+      try {
+        const found = await candidates(given + kept + upTo(index), parts.slice(index), asking.signal);
+        choices.replaceChildren(el("h2", {}, "Instead of ", el("q", {}, shownOf(names[index]))), el("ul", { class: "bars" }, ...found.map(({ answer: name, log_prob: logProb }) => {
+          const next = textOf(name, names[index], parts[index].before);
+          const row = bar("", Math.exp(logProb), percent(Math.exp(logProb)), { chosen: name === names[index] });
+          const go = el("button", { type: "button", disabled: next === null, onclick: () => branch(upTo(index) + next) }, shownOf(name));
           row.querySelector(".name").replaceChildren(go);
           return row;
         })));
-      };
-      text.replaceChildren(el("span", { class: "given" }, given), el("span", { class: "kept" }, kept));
-      line.node.classList.add("inline");
-      text.after(choices);
-      text.append(line.node);
-      hint.textContent = "Press a token to see what else could have come, and to go on from there.";
-    } catch (error) {
-      hint.textContent = isAbort(error) ? "" : `What else could have come is not known: ${error.message}`;
+      } catch (error) {
+        if (!isAbort(error)) choices.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
+      }
     }
-    if (before.length) place.append(el("button", { type: "button", onclick: back }, "Back to the one before"));
+    return [line.node];
+  }
+
+  /** Return the most probable tokens after a text. The explanation of a token has them: it is the first of `parts`. */
+  async function candidates(text, parts, signal) {
+    const shown = parts.findIndex((part) => (part.before + part.text).trim());
+    const target = parts.slice(0, shown + 1 || parts.length).map((part) => part.before + part.text).join("");
+    for (let left = text; ;) {
+      try {
+        const explanation = await post(run, "explain", { inputs: [left], target, views: ["lens"], layers: [0], heads: [0] }, signal);
+        return explanation.more.lens.depths.at(-1).top[0];
+      } catch (error) {
+        // Beyond its context, a model reads the end of a text.
+        if (error.status !== 422 || !/context/.test(error.message) || left.length < 2) throw error;
+        left = left.slice(left.length / 2);
+      }
+    }
   }
 
   function branch(more) {

@@ -31,7 +31,7 @@ export function neighbours(run) {
     const own = vectors.get(name(text));
     if (!own) throw new Error("The first text has no vector: it is empty for this run.");
     const found = others.filter((other) => vectors.get(name(other))).map((other) => [other, dot(own, vectors.get(name(other)))]).sort(([, a], [, b]) => b - a);
-    place.replaceChildren(el("ol", { class: "bars near" }, ...found.map(([other, cosine]) => bar(other, cosine, cosine.toFixed(3)))), el("p", { class: "hint" }, "Cosine of the vectors."));
+    place.replaceChildren(el("ol", { class: "bars near" }, ...found.map(([other, cosine]) => bar(other, cosine, cosine.toFixed(3).replace("-", "−")))), el("p", { class: "hint" }, "Cosine of the vectors."));
     return found.length ? `The nearest: ${found[0][0]}, ${found[0][1].toFixed(3)}` : "no other text";
   }
   return { fields: [query.node, among.node, pooling.node], body, answer, verb: "embed", columns: true, empty: "Type a text, and others to compare it with." };

@@ -84,7 +84,7 @@ export function translation(run) {
     place.append(target.node);
     if (alignment?.length) place.append(el("div", { class: "aligned" }, source_.node));
     if (alternatives.length) place.append(el("h2", {}, "Other answers"), el("ol", { class: "others", start: 2 }, ...alternatives.map((each) => el("li", {},
-      el("span", { dir: "auto" }, each.output), " ", el("span", { class: "count", title: "score" }, each.score.toFixed(2))))));
+      el("span", { dir: "auto" }, each.output), " ", el("span", { class: "count", title: "score" }, each.score.toFixed(2).replace("-", "−"))))));
   }
 
   const settings = details("Settings", labelled("Output begins with", begins, "Or press a word of the answer."), searches ? el("div", { class: "row" }, nBest.node, beam.node) : "");

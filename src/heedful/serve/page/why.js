@@ -14,6 +14,7 @@ export function whyPart(run) {
   const views = viewFields(run);
   const layers = choiceField("Layers", [[ALL, "all"]], ALL);
   const heads = choiceField("Heads", [[ALL, "all"]], ALL);
+  for (const field of [layers, heads]) field.node.hidden = true;
   const later = debounced(PAUSE, explain);
   const choices = el("div", { class: "choices", oninput: later }, views.node, el("div", { class: "row" }, layers.node, heads.node));
   const node = details("Why?", choices, status, problem, place);
@@ -52,10 +53,10 @@ export function whyPart(run) {
 
   /** Offer the layers and heads that an explanation of all of them has. */
   function offer(page) {
-    const data = new DOMParser().parseFromString(page, "text/html").getElementById("data");
-    const maps = JSON.parse(data?.textContent ?? "{}").maps ?? [];
+    const [, data] = /<script type="application\/json" id="data">(.*?)<\/script>/s.exec(page) ?? [];
+    const maps = JSON.parse(data ?? "{}").maps ?? [];
     fill(layers.input, Math.max(0, ...maps.map((map) => map.layer + 1)));
-    fill(heads.input, Math.max(0, ...maps.map((map) => map.heads.length)));
+    fill(heads.input, Math.max(0, ...maps.map((map) => map.views.filter((view) => Number.isInteger(view.head)).length)));
   }
 
   node.addEventListener("toggle", explain);
@@ -73,7 +74,7 @@ const indices = (field) => (field.value() === ALL ? undefined : [Number(field.va
 function fill(select, n) {
   const chosen = select.value;
   const values = [ALL, ...Array(n).keys()].map(String);
-  select.replaceChildren(...values.map((value) => el("option", { value }, value)));
+  select.replaceChildren(...values.map((value) => el("option", { value }, value === ALL ? ALL : String(Number(value) + 1))));
   select.value = values.includes(chosen) ? chosen : ALL;
   select.closest(".field").hidden = n < 2;
 }
