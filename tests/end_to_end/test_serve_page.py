@@ -1,10 +1,10 @@
 """The page of a service in a real browser: typed in, pressed, read; with runs of several tasks."""
 
 import json
-import os
 import re
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from browser import Browser, missing
@@ -20,7 +20,7 @@ KINDS = [
     "tagging",
     "image-classification",
 ]
-AXE = Path(os.environ.get("AXE_CORE", "node_modules/axe-core")) / "axe.min.js"
+AXE = Path(__file__).parents[2] / ".venv" / "node_modules" / "axe-core" / "axe.min.js"
 WAIT = 30
 
 pytestmark = [
@@ -140,6 +140,14 @@ def page(chromium, service):
     page.is_quiet()
 
 
+def continued(page):
+    for name, value in (("Most tokens", "4"), ("Seed", "3")):
+        fields = page.run("return [...document.querySelectorAll('.row label')].map(e => e.textContent)")
+        page.fill(value, selector=".row input, .row select", number=fields.index(name))
+    page.click("button.main")
+    page.until("document.querySelector('.words.inline .word')")
+
+
 def answered(page, kind, runs):
     """Open the form of a run, and have it answer something."""
     if kind == "image-classification":
@@ -148,8 +156,7 @@ def answered(page, kind, runs):
     else:
         page.fill("a b c")
     if kind == "language-modelling":
-        page.click("button.main")
-        page.until("document.querySelector('.words.inline')")
+        continued(page)
     return page.said()
 
 
@@ -191,8 +198,7 @@ def test_an_answer_is_that_of_the_last_text(page, service):
 
 def test_a_continuation_is_streamed_and_branched_off(page):
     page.open("language-modelling").fill("a b")
-    page.click("button.main")
-    page.until("document.querySelector('.words.inline .word')")
+    continued(page)
     page.click(".words.inline .word", 1)
     page.until("document.querySelector('.choices-of button')")
     before = page.run(
@@ -200,6 +206,12 @@ def test_a_continuation_is_streamed_and_branched_off(page):
     )
     choices = page.run("return [...document.querySelectorAll('.choices-of button')].map(e => e.disabled)")
     assert len(choices) >= 2
+    # What is offered at a token holds it, or is all that is more probable.
+    texts = page.run("return [...document.querySelectorAll('.choices-of .number')].map(e => e.textContent)")
+    noted = page.run("return document.querySelectorAll('.words.inline .word')[1].title")
+    chosen = page.run("return document.querySelector('.choices-of .chosen .number')?.textContent")
+    assert chosen in (noted, None)
+    assert len(texts) == len(choices)
     free = choices.index(False)
     chosen = page.run(
         "return document.querySelectorAll('.choices-of button')[arguments[0]].textContent", free
@@ -330,7 +342,7 @@ def test_narrow_and_legible(page, runs, kind, dark):
     assert page.run(CONTRAST) == []
 
 
-@pytest.mark.skipif(not AXE.is_file(), reason="missing: axe-core (npm install axe-core), or $AXE_CORE")
+@pytest.mark.skipif(not AXE.is_file(), reason="missing: axe-core (make .venv/node_modules)")
 @pytest.mark.parametrize("kind", KINDS)
 def test_axe_finds_no_violations(page, runs, kind):
     page.open(kind)
@@ -349,11 +361,11 @@ def test_axe_finds_no_violations(page, runs, kind):
 
 def test_a_key_is_asked_for(chromium, runs, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("open-sesame\n")
+    keys.write_text("open-sesame-open-sesame\n")
     with another({"c": runs["classification"]}, "--api-key-file", str(keys)) as service:
         page = Page(chromium, service)
         page.open("c")
-        for key in ("wrong", "open-sesame"):
+        for key in ("wrong", "open-sesame-open-sesame"):
             page.until("document.querySelector('dialog[open] input')")
             page.run("document.querySelector('dialog input').value = arguments[0]", key)
             page.click("dialog button")
@@ -363,7 +375,7 @@ def test_a_key_is_asked_for(chromium, runs, tmp_path):
         page.fill("a b c")
         assert page.said()
         calls = page.run("return [...document.querySelectorAll('.calls pre')].map(e => e.textContent)")
-        assert "open-sesame" not in "".join(calls)
+        assert "open-sesame-open-sesame" not in "".join(calls)
         assert "$KEY" in calls[0]
         assert page.run("return localStorage.length") == 0
         chromium.log("browser")
@@ -377,6 +389,13 @@ def test_the_files_of_the_page(service):
     assert b"style=" not in body
     for path in re.findall(rb'(?:href|src)="(page/[^"]+)"', body):
         assert service.get(f"/{path.decode()}")[0] == 200
+    with urlopen(f"http://127.0.0.1:{service.port}/") as response:
+        headers = response.headers
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert "script-src 'self';" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers.get_all("cache-control") == ["no-cache"]
+    assert service.request("GET", "/", headers={"if-none-match": headers["etag"]}) == (304, b"")
     assert service.get("/page/nothing.js")[0] == 404
     assert service.get("/page/../app.py")[0] == 404
     openapi = json.loads(service.get("/openapi.json")[1])

@@ -31,7 +31,10 @@ export function completion(run) {
   });
 
   function body() {
-    if (given !== prompt.value()) kept = "";
+    if (given !== prompt.value()) {
+      kept = "";
+      before.length = 0;
+    }
     given = prompt.value();
     return { inputs: [given + kept], max_new_tokens: most.value() ?? TOKENS, decoding: decoding() };
   }
@@ -43,6 +46,7 @@ export function completion(run) {
     const prediction = await stream(run, request, signal, (more) => piece.append(more)).finally(() => text.classList.remove("running"));
     written = prediction.output ?? "";
     if (written) piece.replaceWith(...tokens(prediction, text));
+    else place.append(el("p", { class: "hint" }, "The model ends the text here."));
     place.append(...notesOf(prediction));
     if (before.length) place.append(el("button", { type: "button", onclick: back }, "Back to the one before"));
     return `${given}${kept}${written}`;
@@ -88,7 +92,8 @@ export function completion(run) {
     for (let left = text; ;) {
       try {
         const explanation = await post(run, "explain", { inputs: [left], target, views: ["lens"], layers: [0], heads: [0] }, signal);
-        return explanation.more.lens.depths.at(-1).top[0];
+        const { answers, depths } = explanation.more.lens;
+        return depths.at(-1).top.at(-lengthOf(target, answers));
       } catch (error) {
         // Beyond its context, a model reads the end of a text.
         if (error.status !== 422 || !/context/.test(error.message) || left.length < 2) throw error;
@@ -137,6 +142,14 @@ function plain(token) {
 
 /** A token as it can be seen. */
 const shownOf = (token) => (token === "</s>" ? "end of the text" : (plain(token) ?? token).replaceAll("\n", "⏎").replace(/^ +$/, "␣"));
+
+/** How many of the last tokens a text has. */
+function lengthOf(text, tokens) {
+  const bare = (some) => some.replaceAll(/\s/g, "");
+  let n = 1;
+  while (n < tokens.length && bare(tokens.slice(-n).map((token) => plain(token) ?? "").join("")).length < bare(text).length) n += 1;
+  return n;
+}
 
 /** A candidate as text in place of a token that has blanks before it; of words, a blank belongs to no token. */
 function textOf(candidate, token, blank) {

@@ -33,6 +33,7 @@ function show() {
   nav.replaceChildren(el("ul", {}, ...runs.map((each) => el("li", {},
     el("a", { href: address(each), "aria-current": each === run ? "page" : null },
       el("span", { class: "name" }, each.name), el("span", { class: "task" }, each.task ? titled(each.task) : "starting"))))));
+  nav.querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
   document.title = `${run.name} – heedful`;
   if (!run.task) {
     main.replaceChildren(heading(run), el("p", { class: "hint", role: "status" }, "This run is starting."));

@@ -35,11 +35,11 @@ export function whyPart(run) {
     place.setAttribute("aria-busy", "true");
     problem.replaceChildren();
     try {
-      const page = await explanationPage(run, asked, own.signal);
+      const { page, isPart } = await fitting(run, asked, own.signal);
       if (asked.layers === undefined && asked.heads === undefined) offer(page);
       await shown(place, page, own.signal);
       shownBody = body;
-      status.textContent = "";
+      status.textContent = isPart ? "The beginning of the answer: all of it is longer than the context." : "";
     } catch (error) {
       if (isAbort(error)) return;
       wanted = "";
@@ -67,6 +67,17 @@ export function whyPart(run) {
   };
   show(null);
   return { node, show };
+}
+
+/** Return the page of an explanation; of an answer that is longer than the context of its model, of the beginning. */
+async function fitting(run, body, signal) {
+  for (let { target } = body; ; target = target.slice(0, target.length / 2)) {
+    try {
+      return { page: await explanationPage(run, { ...body, target }, signal), isPart: target !== body.target };
+    } catch (error) {
+      if (error.status !== 422 || !/context/.test(error.message) || !(target?.length > 1)) throw error;
+    }
+  }
 }
 
 const indices = (field) => (field.value() === ALL ? undefined : [Number(field.value())]);
