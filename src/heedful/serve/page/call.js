@@ -4,6 +4,10 @@ import { hasKey, pathOf } from "./api.js";
 import { el, details } from "./dom.js";
 
 const FILE = "image.png";
+const MARK = "\u0000";
+const WORDS = new Map([[true, "True"], [false, "False"], [null, "None"]]);
+
+const hasEvents = (url) => url.endsWith("/stream");
 
 /** Return the part of the page, and `show`, which gives it the body of a request. */
 export function callPart(run, verb) {
@@ -39,7 +43,7 @@ function withMarks(body, images, mark) {
 function curlOf(url, body, images) {
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const key = hasKey() ? ' \\\n  -H "Authorization: Bearer $KEY"' : "";
-  const head = `curl ${quoted(url)}${key} \\\n  -H 'Content-Type: application/json'`;
+  const head = `curl${hasEvents(url) ? " -N" : ""} ${quoted(url)}${key} \\\n  -H 'Content-Type: application/json'`;
   if (!images.length) return `${head} \\\n  -d ${quoted(JSON.stringify(body))}`;
   const text = JSON.stringify(withMarks(body, images, "%s")).replaceAll("\\", "\\\\");
   return `printf ${quoted(text)} "$(base64 -w0 ${FILE})" |\n${head} -d @-`;
@@ -60,9 +64,6 @@ function pythonOf(url, body, images) {
     "with urllib.request.urlopen(request) as response:", `    print(${hasEvents(url) ? "response.read().decode()" : "json.load(response)"})`].join("\n");
 }
 
-const MARK = "\u0000";
-const hasEvents = (url) => url.endsWith("/stream");
-
 /** A JSON value as a literal of Python. */
 function python(value) {
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
@@ -70,6 +71,5 @@ function python(value) {
     const entries = Object.entries(value).filter(([, each]) => each !== undefined);
     return `{${entries.map(([name, each]) => `${JSON.stringify(name)}: ${python(each)}`).join(", ")}}`;
   }
-  return { true: "True", false: "False", null: "None" }[String(value)] && typeof value !== "string"
-    ? { true: "True", false: "False", null: "None" }[String(value)] : JSON.stringify(value);
+  return WORDS.get(value) ?? JSON.stringify(value);
 }
