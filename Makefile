@@ -27,6 +27,10 @@ $(VENV)/bench-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
+# For a test of the page of `heedful serve`, which is skipped where npm is missing.
+$(VENV)/node_modules: $(VENV)/installed
+	npm install --silent --no-save --prefix $(VENV) axe-core@4.14.1 || echo 'not installed: axe-core'
+
 demo: $(VENV)/installed
 	$(BIN)/heedful demo
 
@@ -38,10 +42,10 @@ types: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/mypy docs/generate
 
-test: lint types
+test: lint types | $(VENV)/node_modules
 	$(PYTEST) --durations=15
 
-test-all: lint types
+test-all: lint types | $(VENV)/node_modules
 	$(PYTEST) --durations=30 --full
 	$(BIN)/python tests/golden/golden.py check
 	$(BIN)/python tests/instruction_sets.py

@@ -1,6 +1,5 @@
 """The command ``heedful serve``."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -148,7 +147,9 @@ def _shared(workers: int | None, n_runs: int) -> list[int]:
     Raises:
         RequestError: there are fewer than runs.
     """
-    total = max(n_runs, (os.cpu_count() or 2) - 1) if workers is None else workers
+    from heedful.serve.engines import usable_processors
+
+    total = max(n_runs, usable_processors() - 1) if workers is None else workers
     if total < n_runs:
         raise RequestError(f"--workers {total}: at least one for each of {n_runs} runs")
     return [total // n_runs + (i < total % n_runs) for i in range(n_runs)]

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from heedful.serve.handlers import Handlers
 from heedful.serve.openapi import answer_of, body_of, refusals
+from heedful.serve.pages import EXPLANATION_POLICY, add_page
 from heedful.serve.protection import App, Protection, error_body
 from heedful.serve.service import Service
 from heedful.typing import JsonObject
@@ -44,7 +45,10 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
 
     async def explain(name: str, request: Request) -> Response:
         wants_page = "text/html" in request.headers.get("accept", "")
-        return await handlers.answer(name, "page" if wants_page else "explain", request)
+        response = await handlers.answer(name, "page" if wants_page else "explain", request)
+        if wants_page:
+            response.headers["content-security-policy"] = EXPLANATION_POLICY
+        return response
 
     async def stream(name: str, request: Request) -> Response:
         return await handlers.stream(name, request)
@@ -74,6 +78,9 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
         body = json.dumps({"ready": service.is_ready, "runs": states}).encode()
         return Response(body, 200 if service.is_ready else 503, media_type="application/json")
 
+    for path, check in (("/health", ready), ("/health/live", live), ("/health/ready", ready)):
+        app.add_api_route(path, check, methods=["HEAD"], include_in_schema=False)
+
     @app.get("/metrics", summary="Counters for Prometheus", responses=TEXT, response_class=Response)
     async def metrics() -> Response:
         for name, served in service.runs.items():
@@ -81,6 +88,8 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             counter.inc(served.engines.restarts - served.noted_restarts)
             served.noted_restarts = served.engines.restarts
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    add_page(app)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:

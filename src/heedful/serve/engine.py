@@ -26,7 +26,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -35,11 +34,13 @@ from torch import nn
 
 from heedful.api.run import load
 from heedful.errors import HeedfulError, RequestError
+from heedful.explain.views import OVER_INPUTS, VIEWS, views_of
 from heedful.nn.attention.heads import MultiHead
 from heedful.recipes.schema import Recipe
 from heedful.serve.answering import Answering, Body
 from heedful.serve.frames import ENTRIES, Frame, Unpacker
 from heedful.serve.jobs import Job, JobQueue
+from heedful.serve.protection import log_error
 from heedful.tasks.language_modelling.task import LanguageModellingRecipe
 from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.tasks.text_scoring import TextScoring
@@ -257,9 +258,7 @@ class Engine:
         if isinstance(error, HeedfulError):
             self._refuse(number, 422, str(error))
             return
-        # Its message may have texts of clients; these frames have only lines of code.
-        frames = "".join(traceback.format_tb(error.__traceback__))
-        print(f"heedful serve: {type(error).__name__} in an engine\n{frames}", file=sys.stderr, flush=True)
+        log_error(error, "an engine")
         self._refuse(number, 500, FAILED)
 
 
@@ -279,6 +278,7 @@ def description_of(answering: Answering) -> JsonObject:
         "max_new_tokens": max_new_tokens(run.recipe),
         "scores": isinstance(task, TextScoring),
         "labels": run.labels,
+        "views": {name: VIEWS[name].description for name in views_of(run) if name not in OVER_INPUTS},
         "precision": run.inference(answering.precision).description,
         "cache_bytes": cache_bytes(run.model) if task.info.writes else 0,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 
 from heedful.artifacts.run_folder import RunFolder
@@ -28,6 +29,19 @@ STOP_SECONDS = 5.0
 """Seconds that an engine has to end when the service does."""
 
 LOST = "the engine that computed this answer was lost; try again"
+
+
+def usable_processors(root: Path = Path("/")) -> int:
+    """Return how many processors this process may use, with those limits of a container that can be seen.
+
+    Args:
+        root: root of the file system in which the control group is looked up.
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # not on every system; "max": no limit
+        quota, period = (root / "sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        usable = min(usable, max(1, int(quota) // int(period)))
+    return usable
 
 
 class StartError(Exception):
@@ -336,9 +350,18 @@ class Engines:
         return True
 
     async def _start_one(self) -> None:
+        """Start an engine.
+
+        Raises:
+            StartError: the system refuses a process.
+        """
         engine = EngineProcess(self.run, self._replace, self.on_batch)
         self.engines.append(engine)
-        await engine.start()
+        try:
+            await engine.start()
+        except OSError as error:
+            self.engines.remove(engine)
+            raise StartError(f"{self.run.name}: an engine cannot be started: {error.strerror}") from None
 
     def _replace(self, lost: EngineProcess) -> None:
         """Start another engine for one that is lost, later if it was never ready."""
@@ -354,8 +377,12 @@ class Engines:
 
     async def _start_after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        if not self._stopping:
+        if self._stopping:
+            return
+        try:
             await self._start_one()
+        except StartError:
+            self._in_background(self._start_after(LONGEST_PAUSE))
 
     async def _watch(self) -> None:
         """Replace engines that have requests but make no steps."""

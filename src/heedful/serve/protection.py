@@ -5,6 +5,8 @@ Pure ASGI: a middleware that wraps the body would hide that a client has left.
 
 import hmac
 import json
+import sys
+import traceback
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
@@ -15,9 +17,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-OPEN_PATHS = ("/health", "/health/live", "/health/ready")
-"""Paths that need no key: what watches a service has none."""
+OPEN_PATHS = ("/", "/health", "/health/live", "/health/ready")
+"""Paths that need no key: what watches a service has none, and the page asks for one."""
 
+OPEN_FILES = "/page/"
+"""The beginning of the paths of the page's files, which need none either."""
+
+# A response may have a header of its own instead.
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -26,9 +32,8 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (
         b"content-security-policy",
-        b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        b"img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
-        b"base-uri 'none'",
+        b"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; frame-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
     ),
 )
 
@@ -57,7 +62,10 @@ class Protection:
 
         async def send_with_headers(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                own = message.get("headers", [])
+                names = {name.lower() for name, _ in own}
+                others = [header for header in HEADERS if header[0] not in names]
+                message = {**message, "headers": [*own, *others]}
             await send(message)
 
         host = host_of(headers.get(b"host", b"").decode("latin-1"))
@@ -67,10 +75,13 @@ class Protection:
             )
         elif origin and self._is_foreign(origin, headers.get(b"host", b"").decode("latin-1")):
             await refuse(send_with_headers, 403, "pages of other sites cannot use this service")
-        elif self.keys and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
+        elif self.keys and not is_open(scope["path"]) and not self._has_key(headers):
             await refuse(send_with_headers, 401, "a key is needed: Authorization: Bearer KEY")
         else:
-            await self.app(scope, receive, send_with_headers)
+            try:
+                await self.app(scope, receive, send_with_headers)
+            except Exception as error:  # a fault; the application has answered 500
+                log_error(error, "the front")
 
     def _is_foreign(self, origin: str, host: str) -> bool:
         """Return whether a request comes from a page of another site; browsers say from which."""
@@ -84,6 +95,17 @@ class Protection:
             return False
         equal = [hmac.compare_digest(given.strip(), key) for key in self.keys]
         return any(equal)
+
+
+def log_error(error: Exception, where: str) -> None:
+    """Write the type of an error and the code that led to it; its message may have texts of clients."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    print(f"heedful serve: {type(error).__name__} in {where}\n{frames}", file=sys.stderr, flush=True)
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path needs no key."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FILES)
 
 
 def host_of(header: str) -> str:

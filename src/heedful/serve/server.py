@@ -98,6 +98,7 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> Non
     config = uvicorn.Config(
         app_of(service, settings.names, settings.keys),
         log_config=None,
+        log_level="critical",  # its messages may have texts of clients
         access_log=False,
         lifespan="off",
         ws="none",
