@@ -22,6 +22,7 @@ from heedful.runs.arguments import at_least_one, decoding_of, streaming, text_sc
 from heedful.runs.inputs import answered, read_inputs
 from heedful.runs.loading import TaskOptions
 from heedful.runs.output_constraints import ConstraintOptions, constraints_of
+from heedful.serve.completions import completion, writer_of
 from heedful.tasks.abstaining import Abstaining
 from heedful.tasks.embedding import Embedding
 from heedful.tasks.generation.output_constraints import NO_CONSTRAINTS, OutputConstraints, arguments_of
@@ -93,7 +94,7 @@ class Answering:
         Raises:
             RequestError: the options are invalid.
         """
-        if verb != "predict":
+        if verb not in ("predict", "complete"):
             return verb in ("score", "embed")
         if {*body.options} & {*CONSTRAINTS}:
             return False
@@ -110,13 +111,18 @@ class Answering:
         """Return the answers to the inputs of requests with the same options.
 
         Args:
-            verb: ``predict``, ``score`` or ``embed``.
+            verb: ``predict``, ``complete``, ``score`` or ``embed``.
             bodies: the requests.
 
         Raises:
             RequestError: an input or an option is invalid.
         """
-        compute = {"predict": self._predict, "score": self._score, "embed": self._embed}[verb]
+        compute = {
+            "predict": self._predict,
+            "complete": self._complete,
+            "score": self._score,
+            "embed": self._embed,
+        }[verb]
         columns = self._columns(verb)
         read = [self._records(body, columns) for body in bodies]
         answers = iter(compute([record for records in read for record in records], bodies[0].options))
@@ -158,6 +164,22 @@ class Answering:
         return [
             (Prediction("", error=str(record.error)) if record.error else prediction).to_dict(record.fields)
             for record, prediction in zip(records, predictions, strict=True)
+        ]
+
+    def _complete(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
+        """Return completions (`heedful.serve.completions`); of no new tokens, only what is echoed."""
+        writer_of(self.run)
+        _check_names(options, ("max_new_tokens", "decoding", "stop", "echo", "n_candidates"))
+        echo, n_candidates = _flag(options, "echo"), options.get("n_candidates")
+        prompts = [str(record.row[self.run.task.columns.inputs[0]]) for record in records]
+        if options.get("max_new_tokens") == 0:
+            predictions = [Prediction("", finished=False) for _ in prompts]
+        else:
+            chosen = {name: value for name, value in options.items() if name not in ("echo", "n_candidates")}
+            predictions = self._predictor(chosen).predict(prompts)
+        return [
+            completion(self.run, prompt, prediction, echo=echo, n_candidates=n_candidates)
+            for prompt, prediction in zip(prompts, predictions, strict=True)
         ]
 
     def _score(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:

@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from heedful.serve.handlers import Handlers
+from heedful.serve.openai import add_openai
 from heedful.serve.openapi import answer_of, body_of, refusals
 from heedful.serve.pages import EXPLANATION_POLICY, add_page
 from heedful.serve.protection import App, Protection, error_body
@@ -89,6 +90,7 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             served.noted_restarts = served.engines.restarts
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
+    add_openai(app, handlers)
     add_page(app)
 
     @app.exception_handler(HTTPException)

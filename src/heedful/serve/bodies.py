@@ -55,6 +55,16 @@ class PredictBody(StreamBody):
     otherwise: Annotated[str | None, Field(description="The output in place of any other.")] = None
 
 
+class CompleteBody(RequestBody):
+    """Prompts, as of OpenAI's interface (`heedful.serve.openai`)."""
+
+    max_new_tokens: Index | None = None
+    decoding: Decoding = None
+    stop: list[str] | None = None
+    echo: bool = False
+    n_candidates: Index | None = None
+
+
 class EmbedBody(RequestBody):
     """Inputs, and how their vectors are made."""
 
@@ -82,6 +92,7 @@ class ExplainBody(RequestBody):
 BODIES: Mapping[str, type[RequestBody]] = {
     "predict": PredictBody,
     "stream": StreamBody,
+    "complete": CompleteBody,
     "score": RequestBody,
     "embed": EmbedBody,
     "explain": ExplainBody,

@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 30
 """The most bytes of a header or a payload; more is a broken stream."""
 
 
-ENTRIES = {"predict": "predictions", "score": "scores", "embed": "embeddings"}
+ENTRIES = {"predict": "predictions", "complete": "completions", "score": "scores", "embed": "embeddings"}
 """The entry of the payload of an answer that has those to the inputs, by verb."""
 
 

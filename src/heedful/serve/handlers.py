@@ -248,7 +248,7 @@ class Handlers:
         Raises:
             RefusedError: it is not let in.
         """
-        metrics, cost = self.service.metrics, cost_of(served, body, self.service.limits)
+        metrics, cost = self.service.metrics, cost_of(served, asked.verb, body, self.service.limits)
         asked.tokens = cost.total
         pending = Pending(cost.total, cost.read, explains=asked.verb in ("explain", "page"))
         served.bounds(pending).admit(cost.total)

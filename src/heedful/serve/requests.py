@@ -5,10 +5,10 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import Request
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -22,8 +22,14 @@ from heedful.typing import JsonObject
 OPTIONS = "options"
 """The part of a form with the options, a JSON object."""
 
+WRITING = ("predict", "stream", "complete")
+"""Verbs whose answers are written by models that write."""
+
 LARGEST = 1 << 40
 """Larger numbers in options count as this one: their products stay finite, and exceed every limit."""
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class GoneError(Exception):
@@ -131,11 +137,26 @@ def _options(text: str) -> JsonObject:
     return found
 
 
-def parsed(payload: bytes, verb: str) -> RequestBody:
-    """Return the content of a body.
+async def content_of(request: Request, model: type[ModelT], limits: Limits) -> ModelT:
+    """Return the content of a body in JSON that is not heedful's own.
 
     Raises:
-        RefusedError: it is not the JSON object that the verb takes. The message has nothing of its content.
+        RefusedError: it is too large, too slow, or not valid.
+        GoneError: the client left before its end.
+    """
+    return valid(await body_of(request, limits), model)
+
+
+def parsed(payload: bytes, verb: str) -> RequestBody:
+    """Return the content of a body in heedful's own format; see `valid`."""
+    return valid(payload, BODIES[verb])
+
+
+def valid(payload: bytes, model: type[ModelT]) -> ModelT:
+    """Return JSON as a model.
+
+    Raises:
+        RefusedError: it is not such an object. The message has nothing of its content.
     """
     try:
         found = from_json(payload, allow_inf_nan=False)
@@ -144,7 +165,7 @@ def parsed(payload: bytes, verb: str) -> RequestBody:
     if not _is_finite(found):
         raise RefusedError("not JSON: a number is infinite", 422, "invalid")
     try:
-        return BODIES[verb].model_validate(found)
+        return model.model_validate(found)
     except ValidationError as error:
         raise RefusedError(_first_problem(error), 422, "invalid") from None
 
@@ -166,7 +187,7 @@ def _is_finite(value: object) -> bool:
     return all(map(_is_finite, value)) if isinstance(value, list) else True
 
 
-def cost_of(served: Served, body: RequestBody, limits: Limits) -> Cost:
+def cost_of(served: Served, verb: str, body: RequestBody, limits: Limits) -> Cost:
     """Return the tokens of a request.
 
     Raises:
@@ -178,7 +199,7 @@ def cost_of(served: Served, body: RequestBody, limits: Limits) -> Cost:
     options = {name: value for name, value in body if value is not None}
     lengths = _lengths(served, body)
     read = total = sum(lengths)
-    if description.get("generates"):
+    if verb in WRITING and description.get("generates"):
         total += sum(_longest_output(description, options, n) for n in lengths)
         total *= _n_hypotheses(description, options)
     what = f"{total:,} tokens, with the longest outputs of all hypotheses"

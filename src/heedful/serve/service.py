@@ -68,6 +68,10 @@ class Served:
         """The memory of the keys and values of a token of one hypothesis."""
         return int(self.engines.description.get("cache_bytes") or 0)
 
+    def n_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text; 1 if the run has no tokenizer."""
+        return 1 if self.tokenizer is None else len(self.tokenizer.encode(text))
+
     def fit_bounds(self) -> None:
         """Set the bound of admission that depends on the number of engines."""
         self.admission.least_tokens = 2 * BATCH_TOKENS * self.engines.n

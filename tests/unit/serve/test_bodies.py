@@ -11,6 +11,7 @@ READ = {
     "embed": {*answering.EMBED_OPTIONS},
     "explain": {*answering.EXPLAIN_OPTIONS},
 }
+READ["complete"] = {"max_new_tokens", "decoding", "stop", "echo", "n_candidates"}
 READ["stream"] = READ["predict"] - {"threshold", "otherwise"}
 
 

@@ -28,8 +28,8 @@ def served(tmp_path):
     return of
 
 
-def cost(run, *inputs, **options):
-    return cost_of(run, PredictBody.model_construct(inputs=[*inputs], **options), Limits())
+def cost(run, *inputs, verb="predict", **options):
+    return cost_of(run, verb, PredictBody.model_construct(inputs=[*inputs], **options), Limits())
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,11 @@ def test_the_cost_is_that_of_the_longest_outputs_of_all_hypotheses(served, optio
 def test_a_language_model_writes_up_to_its_limit(served):
     assert cost(served(WRITER), "a").total == 201
     assert cost(served(WRITER), "a", max_new_tokens=9).total == 10
+
+
+def test_scores_and_vectors_write_nothing(served):
+    assert cost(served(WRITER), "a", "b", verb="score") == (2, 2)
+    assert cost(served(WRITER), "a", verb="embed") == (1, 1)
 
 
 def test_labels_have_no_hypotheses(served):
