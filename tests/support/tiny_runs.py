@@ -68,8 +68,14 @@ TASKS = {
 }
 
 
-def make(kind: str, folder: Path) -> None:
-    """Train a run, finished, and one whose training was killed as it ended; both below ``folder``."""
+def make(kind: str, folder: Path, **task: object) -> None:
+    """Train a run, finished, and one whose training was killed as it ended; both below ``folder``.
+
+    Args:
+        kind: of the task.
+        folder: it does not exist.
+        task: further settings of the task.
+    """
     folder.mkdir(parents=True)
     for number in range(len(TEXTS)):
         Image.fromarray(np.full((8, 8), 60 * number, np.uint8)).save(folder / f"{number}.png")
@@ -90,7 +96,9 @@ def make(kind: str, folder: Path) -> None:
         "training": {"max_updates": 3, "validate_every": 2, "save_every": 1, "precision": "fp32"},
     }
     tree = {**settings, **TASKS[kind]}
-    recipe = recipe_from(Tree.of({**tree, "task": {"kind": kind, **tree.get("task", {})}}, Mark("here")))
+    recipe = recipe_from(
+        Tree.of({**tree, "task": {"kind": kind, **tree.get("task", {}), **task}}, Mark("here"))
+    )
     train_into(recipe, folder / "finished", device="cpu", progress=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "finish", lambda *arguments: None)

@@ -1,5 +1,6 @@
 """The command ``heedful serve``."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +12,14 @@ from heedful.cli.output import log
 from heedful.errors import RequestError, WorkError
 
 Runs = Annotated[
-    list[str], typer.Argument(metavar="[NAME=]RUN…", help="Folders of runs; a name is that of the folder.")
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]RUN[=en:ta]…",
+        help="Folders of runs; a name is that of the folder. "
+        "en:ta are its languages, which LibreTranslate's clients need.",
+    ),
 ]
+Languages = tuple[str, str] | None
 Host = Annotated[str, typer.Option(help="Address on which the service listens.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")]
 Workers = Annotated[
@@ -93,7 +100,10 @@ def serve(
             f"--host {host}: whoever reaches this address could use the service; give --api-key-file FILE, "
             "or --no-auth if that is intended"
         )
-    served = [ServedRun(name, str(path), precision, device) for name, path in _named(runs).items()]
+    served = [
+        ServedRun(name, str(path), precision, device, languages)
+        for name, (path, languages) in _named(runs).items()
+    ]
     settings = Settings(
         host,
         port,
@@ -113,19 +123,20 @@ def serve(
         raise WorkError(f"{host}:{port}: cannot listen: {error.strerror}") from None
 
 
-def _named(runs: Sequence[str]) -> dict[str, Path]:
-    """Return the folders by the names of the runs.
+def _named(runs: Sequence[str]) -> dict[str, tuple[Path, Languages]]:
+    """Return the folders and the languages, if any are given, by the names of the runs.
 
     Raises:
         RequestError: a name is used twice or is not valid in a URL, or a folder is not a run.
     """
     from heedful.artifacts.run_folder import RunFolder
 
-    named: dict[str, Path] = {}
+    named: dict[str, tuple[Path, Languages]] = {}
     for given in runs:
-        name, separator, path = given.partition("=")
+        rest, languages = _with_languages(given)
+        name, separator, path = rest.partition("=")
         if not separator or "/" in name:
-            name, path = Path(given).resolve().name, given
+            name, path = Path(rest).resolve().name, rest
         if (
             not name
             or not all(letter.isalnum() or letter in "-_." for letter in name)
@@ -137,8 +148,16 @@ def _named(runs: Sequence[str]) -> dict[str, Path]:
         folder = RunFolder(path)
         if not folder.is_unfinished:
             folder.read_card()
-        named[name] = folder.path.resolve()
+        named[name] = folder.path.resolve(), languages
     return named
+
+
+def _with_languages(given: str) -> tuple[str, Languages]:
+    """Return an argument without the codes of languages at its end, and these."""
+    code = r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*"
+    if found := re.fullmatch(rf"(.+)=({code}):({code})", given, re.DOTALL | re.ASCII):
+        return found[1], (found[2], found[3])
+    return given, None
 
 
 def _shared(workers: int | None, n_runs: int) -> list[int]:

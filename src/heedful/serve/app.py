@@ -11,10 +11,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from heedful.serve.handlers import Handlers
+from heedful.serve.libretranslate import add_libretranslate
 from heedful.serve.openai import add_openai
 from heedful.serve.openapi import answer_of, body_of, refusals
 from heedful.serve.pages import EXPLANATION_POLICY, add_page
-from heedful.serve.protection import App, Protection, error_body
+from heedful.serve.protection import App, Keys, Protection, error_body
 from heedful.serve.service import Service
 from heedful.typing import JsonObject
 
@@ -23,7 +24,7 @@ TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()) -> App:
     """Return the application of a service; see `Protection` for ``hosts`` and ``keys``."""
-    handlers = Handlers(service)
+    handlers, known = Handlers(service), Keys(keys)
     app = FastAPI(title="heedful", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
 
     def add(verb: str, summary: str, answer: Callable[[str, Request], Awaitable[Response]]) -> None:
@@ -91,10 +92,11 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     add_openai(app, handlers)
+    add_libretranslate(app, handlers, known)
     add_page(app)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         return Response(error_body(str(error.detail)), error.status_code, error.headers, "application/json")
 
-    return Protection(app, hosts, keys)  # type: ignore[arg-type]
+    return Protection(app, hosts, known)  # type: ignore[arg-type]

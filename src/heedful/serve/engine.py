@@ -44,6 +44,7 @@ from heedful.serve.protection import log_error
 from heedful.tasks.language_modelling.task import LanguageModellingRecipe
 from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.tasks.text_scoring import TextScoring
+from heedful.tasks.translation import TranslationRecipe
 from heedful.typing import JsonObject
 
 BEAT = 0.5
@@ -275,6 +276,7 @@ def description_of(answering: Answering) -> JsonObject:
         "generates": bool(task.info.writes),
         "options": [*task.info.options],
         "decoding": None if decoding is None else decoding.model_dump(mode="json"),
+        "languages": languages_of(run.recipe),
         "max_new_tokens": max_new_tokens(run.recipe),
         "scores": isinstance(task, TextScoring),
         "labels": run.labels,
@@ -288,6 +290,12 @@ def description_of(answering: Answering) -> JsonObject:
 def n_written(answers: Sequence[JsonObject]) -> int:
     """Return the number of tokens that the model wrote in the best answers."""
     return sum(len(answer.get("tokens") or ()) for answer in answers)
+
+
+def languages_of(recipe: Recipe) -> JsonObject | None:
+    """Return the codes of the languages that a recipe names; None: it names none."""
+    languages = recipe.task.languages if isinstance(recipe, TranslationRecipe) else None
+    return None if languages is None else languages.model_dump(mode="json")
 
 
 def max_new_tokens(recipe: Recipe) -> int | None:

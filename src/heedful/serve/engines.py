@@ -56,12 +56,14 @@ class ServedRun:
         name: in the addresses of the service.
         path: its folder.
         precision, device: as everywhere. Plugins are in the environment (`heedful.plugins`).
+        languages: codes of the source and the target language; None: as the recipe says.
     """
 
     name: str
     path: str
     precision: str = "auto"
     device: str = "cpu"
+    languages: tuple[str, str] | None = None
 
     @property
     def memory(self) -> int:

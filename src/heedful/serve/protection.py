@@ -17,8 +17,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-OPEN_PATHS = ("/", "/health", "/health/live", "/health/ready")
-"""Paths that need no key: what watches a service has none, and the page asks for one."""
+OPEN_PATHS = ("/", "/health", "/health/live", "/health/ready", "/languages", "/detect", "/translate")
+"""Paths that need no key in a header: what watches a service has none, the page asks for one, and the clients
+of LibreTranslate send it in the body of a translation (`heedful.serve.libretranslate`)."""
 
 OPEN_FILES = "/page/"
 """The beginning of the paths of the page's files, which need none either."""
@@ -38,6 +39,28 @@ HEADERS = (
 )
 
 
+class Keys:
+    """The keys of a service; without any, none is needed.
+
+    Args:
+        keys: one of them must be given.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = [key.encode() for key in keys]
+
+    def admit(self, given: str | bytes | None) -> bool:
+        """Return whether a key is one of these; the time does not depend on which, nor how far it agrees."""
+        own = (given or "").encode("utf-8", "replace") if not isinstance(given, bytes) else given
+        equal = [hmac.compare_digest(own, key) for key in self._keys]
+        return not self._keys or any(equal)
+
+    def admit_header(self, authorization: bytes) -> bool:
+        """Return whether a header ``Authorization: Bearer KEY`` has one of these keys."""
+        kind, _, given = authorization.partition(b" ")
+        return self.admit(given.strip() if kind.lower() == b"bearer" else None)
+
+
 class Protection:
     """Refuses requests for other hosts, of foreign pages and without a key; adds headers to all responses.
 
@@ -45,12 +68,12 @@ class Protection:
         app: the application.
         hosts: names under which the service is addressed; empty: any. A page of a foreign site that resolves
             its own name to this machine sends that name (DNS rebinding).
-        keys: one of them must be sent as ``Authorization: Bearer KEY``; empty: none is needed.
+        keys: one of them must be sent as ``Authorization: Bearer KEY``.
     """
 
-    def __init__(self, app: App, hosts: Collection[str], keys: Sequence[str]) -> None:
+    def __init__(self, app: App, hosts: Collection[str], keys: Keys) -> None:
         self.app, self.hosts = app, {host.lower() for host in hosts}
-        self.keys = [key.encode() for key in keys]
+        self.keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -75,7 +98,7 @@ class Protection:
             )
         elif origin and self._is_foreign(origin, headers.get(b"host", b"").decode("latin-1")):
             await refuse(send_with_headers, 403, "pages of other sites cannot use this service")
-        elif self.keys and not is_open(scope["path"]) and not self._has_key(headers):
+        elif not is_open(scope["path"]) and not self.keys.admit_header(headers.get(b"authorization", b"")):
             await refuse(send_with_headers, 401, "a key is needed: Authorization: Bearer KEY")
         else:
             try:
@@ -87,14 +110,6 @@ class Protection:
         """Return whether a request comes from a page of another site; browsers say from which."""
         own = origin.partition("://")[2].lower()
         return own != host.lower() and host_of(own) not in self.hosts - {*LOOPBACK}
-
-    def _has_key(self, headers: dict[bytes, bytes]) -> bool:
-        """Return whether the key is one of ours; the time does not depend on which, nor how far it agrees."""
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() != b"bearer":
-            return False
-        equal = [hmac.compare_digest(given.strip(), key) for key in self.keys]
-        return any(equal)
 
 
 def log_error(error: Exception, where: str) -> None:

@@ -81,6 +81,14 @@ class Served:
         return self.explanations if pending.explains else self.admission
 
     @property
+    def languages(self) -> tuple[str, str] | None:
+        """Codes of the source and the target language of a translator, as far as they are known."""
+        if (given := self.engines.run.languages) is not None:
+            return given
+        own = self.engines.description.get("languages")
+        return (own["source"], own["target"]) if own else None
+
+    @property
     def name(self) -> str:
         """Its name in addresses."""
         return self.engines.run.name

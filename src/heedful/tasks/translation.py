@@ -70,10 +70,29 @@ from heedful.typing import JsonMapping
 # Recipes ------------------------------------------------------------------------------------------------
 
 
+LanguageCode = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+
+
+class LanguagesConfig(Config):
+    """What languages the two sides are in; clients of ``heedful serve`` choose a run by them.
+
+    Args:
+        source, target: codes such as ``en`` or ``pt-BR`` (BCP 47).
+    """
+
+    source: LanguageCode
+    target: LanguageCode
+
+
 class TranslationConfig(Config):
-    """One text in, one text out; the data have the columns ``source`` and ``target``."""
+    """One text in, one text out; the data have the columns ``source`` and ``target``.
+
+    Args:
+        languages: of the two sides; null: not said. They change nothing in training and prediction.
+    """
 
     kind: Literal["translation"] = "translation"
+    languages: LanguagesConfig | None = None
 
 
 class DataConfig(schema.DataConfig):

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from heedful.serve.protection import HEADERS, LOOPBACK, Protection, host_of
+from heedful.serve.protection import HEADERS, LOOPBACK, Keys, Protection, host_of
 
 KEYS = ["a-key-that-is-long-enough", "another-one-of-the-keys-ü".replace("ü", "u")]
 
@@ -21,7 +21,7 @@ def response_of(path="/v1/runs", hosts=(), keys=(), **headers):
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "path": path, "headers": raw}
-    asyncio.run(Protection(app, hosts, keys)(scope, None, send))
+    asyncio.run(Protection(app, hosts, Keys(keys))(scope, None, send))
     return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"])
 
 

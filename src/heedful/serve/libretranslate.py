@@ -1,0 +1,234 @@
+"""The interface of LibreTranslate's clients: translations chosen by the codes of two languages.
+
+| path | |
+|---|---|
+| ``POST /translate`` | ``q`` (a text or a list), ``source``, ``target``, as JSON or as a form |
+| ``GET /languages`` | the languages, each with those into which it is translated |
+| ``POST /detect`` | refused: there is no model that detects languages |
+
+A run has codes from its recipe (``task.languages``) or from ``heedful serve RUN=en:ta``. The source ``auto``
+is the only source language of the target, if there is only one.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from heedful.errors import nearest
+from heedful.serve.admission import RefusedError
+from heedful.serve.handlers import Asked, Handlers
+from heedful.serve.openapi import refusals
+from heedful.serve.protection import Keys
+from heedful.serve.requests import GoneError, body_of, valid
+from heedful.serve.service import Limits, Served
+from heedful.typing import JsonObject
+
+AUTO = "auto"
+"""The source language is not said."""
+
+FORM = "application/x-www-form-urlencoded"
+
+NO_DETECTION = "no model of this service detects languages; give the source language"
+
+NAMES = {
+    "ar": "Arabic",
+    "bn": "Bengali",
+    "cs": "Czech",
+    "da": "Danish",
+    "de": "German",
+    "el": "Greek",
+    "en": "English",
+    "es": "Spanish",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fr": "French",
+    "he": "Hebrew",
+    "hi": "Hindi",
+    "hu": "Hungarian",
+    "id": "Indonesian",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "nl": "Dutch",
+    "no": "Norwegian",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sv": "Swedish",
+    "ta": "Tamil",
+    "te": "Telugu",
+    "th": "Thai",
+    "tr": "Turkish",
+    "uk": "Ukrainian",
+    "ur": "Urdu",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
+"""English names of languages; of others the code is shown."""
+
+
+class Translation(BaseModel):
+    """The body of a request for translations."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    q: str | Annotated[list[str], Field(min_length=1)]
+    source: str = AUTO
+    target: str
+    format: str = "text"
+    alternatives: Annotated[int | None, Field(ge=0)] = None
+    api_key: str | None = None
+
+
+class LibreTranslate:
+    """Translates requests of LibreTranslate's clients to those of heedful, and its answers back."""
+
+    def __init__(self, handlers: Handlers, keys: Keys) -> None:
+        self.handlers, self.keys = handlers, keys
+
+    def languages(self) -> list[JsonObject]:
+        """Return the source languages, and those into which each is translated."""
+        targets: dict[str, list[str]] = {}
+        for served in self.handlers.service.runs.values():
+            if (pair := served.languages) is not None:
+                targets.setdefault(pair[0], []).append(pair[1])
+        return [
+            {"code": code, "name": NAMES.get(code, code), "targets": [*dict.fromkeys(own)]}
+            for code, own in targets.items()
+        ]
+
+    def find(self, source: str, target: str) -> Served:
+        """Return the first run that translates between two languages.
+
+        Raises:
+            RefusedError: there is none, or the source is not said and there are several.
+        """
+        pairs = {served.languages: served for served in reversed([*self.handlers.service.runs.values()])}
+        pairs.pop(None, None)
+        found = {pair: run for pair, run in pairs.items() if pair and pair[1] == target}
+        if source != AUTO:
+            found = {pair: run for pair, run in found.items() if pair and pair[0] == source}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        if found:
+            raise RefusedError(f"source: {NO_DETECTION}", 400, "invalid")
+        known = sorted(f"{pair[0]}:{pair[1]}" for pair in pairs if pair)
+        listed = ", ".join(known) or "none: give the languages of a run by RUN=en:ta, or in its recipe"
+        raise RefusedError(f"this service does not translate so; it has {listed}", 400, "unknown")
+
+    async def translate(self, request: Request) -> Response:
+        """Answer a request for translations."""
+        asked = Asked("", "predict")
+        try:
+            with self.handlers.noted(asked):
+                body = await translation_of(request, self.handlers.service.limits)
+                in_header = self.keys.admit_header(request.headers.get("authorization", "").encode())
+                if not in_header and not self.keys.admit(body.api_key):
+                    raise RefusedError("a key is needed: api_key", 403, "key")
+                self.handlers.refuse_if_draining()
+                _refuse_unsupported(body)
+                served = self.find(body.source, body.target)
+                asked.name = served.name
+                found = await self.handlers.ask(asked, _content(body), request)
+        except (RefusedError, GoneError) as error:
+            return self.refusal(error)
+        texts = [each.get("output") or "" for each in found["predictions"]]
+        others = [[own["output"] for own in each.get("alternatives", ())] for each in found["predictions"]]
+        is_one = isinstance(body.q, str)
+        answer: JsonObject = {"translatedText": texts[0] if is_one else texts}
+        if body.alternatives:
+            answer["alternatives"] = others[0] if is_one else others
+        if body.source == AUTO:
+            source = {"confidence": 0, "language": served.languages[0] if served.languages else AUTO}
+            answer["detectedLanguage"] = source if is_one else [source] * len(texts)
+        return _json(answer)
+
+    def refusal(self, error: RefusedError | GoneError) -> Response:
+        """Return an error as LibreTranslate's clients read it: the message is the entry ``error``."""
+        response = self.handlers.refusal(error)
+        if isinstance(error, RefusedError):
+            body = json.dumps({"error": str(error)}, ensure_ascii=False)
+            kept = {k: v for k, v in response.headers.items() if k in ("retry-after", "connection")}
+            return Response(body, response.status_code, kept, "application/json")
+        return response
+
+
+async def translation_of(request: Request, limits: Limits) -> Translation:
+    """Return the content of a body: JSON, or the fields of a form.
+
+    Raises:
+        RefusedError: it is too large, too slow, or not valid.
+        GoneError: the client left before its end.
+    """
+    payload = await body_of(request, limits)
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip()
+        == "application/x-www-form-urlencoded"
+    ):
+        payload = json.dumps(_fields(payload)).encode()
+    return valid(payload, Translation)
+
+
+def _fields(payload: bytes) -> JsonObject:
+    """Return the fields of a form; a text that is given several times is a list."""
+    try:
+        given = parse_qsl(payload.decode(), keep_blank_values=True, errors="strict", max_num_fields=4096)
+    except ValueError:
+        raise RefusedError("not a form in UTF-8", 422, "invalid") from None
+    texts = [value for name, value in given if name == "q"]
+    fields: JsonObject = dict(given)
+    if texts:
+        fields["q"] = texts if len(texts) > 1 else texts[0]
+    if fields.get("alternatives", "").isdecimal():
+        fields["alternatives"] = int(fields["alternatives"])
+    return fields
+
+
+def _refuse_unsupported(body: Translation) -> None:
+    if body.format != "text":
+        raise RefusedError("format: only text is supported", 400, "invalid")
+    for name, value in (body.model_extra or {}).items():
+        if value is not None:
+            supported = [*Translation.model_fields]
+            raise RefusedError(f"{name}: not supported{nearest(name, supported)}", 422, "invalid")
+
+
+def _content(body: Translation) -> JsonObject:
+    inputs = [body.q] if isinstance(body.q, str) else body.q
+    n_best = {"n_best": body.alternatives + 1} if body.alternatives else {}
+    return {"inputs": inputs, **n_best}
+
+
+def _json(content: Any) -> Response:
+    return Response(json.dumps(content, ensure_ascii=False), media_type="application/json")
+
+
+def add_libretranslate(app: FastAPI, handlers: Handlers, keys: Keys) -> None:
+    """Add the routes of this interface."""
+    libretranslate = LibreTranslate(handlers, keys)
+    schema = {"schema": Translation.model_json_schema()}
+    content: Mapping[str, Any] = {"application/json": schema, FORM: schema}
+
+    @app.get("/languages", summary="The languages, as LibreTranslate's clients list them")
+    async def languages() -> list[JsonObject]:
+        return libretranslate.languages()
+
+    @app.post("/detect", include_in_schema=False)
+    async def detect() -> Response:
+        return libretranslate.refusal(RefusedError(NO_DETECTION, 404, "unsupported"))
+
+    app.add_api_route(
+        "/translate",
+        libretranslate.translate,
+        methods=["POST"],
+        summary="Translations, by the codes of two languages",
+        responses={**refusals(), 200: {"content": {"application/json": {}}}},
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": content}},
+    )
