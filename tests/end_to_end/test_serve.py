@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -14,6 +15,9 @@ from services import Service, another, endless
 from tiny_runs import TASKS, make
 
 from heedful.api.run import load
+from heedful.errors import DataError, RequestError
+from heedful.explain.alignment import occlusion_agreement
+from heedful.serve.answering import Answering, Body
 
 KINDS = ["translation", "classification", "tagging", "language-modelling", "image-classification"]
 SAMPLE = {"kind": "sample", "seed": 3}
@@ -90,6 +94,19 @@ def test_predictions_are_those_of_the_command(service, runs, kind, options, heed
             assert each == found
         else:
             assert [row.get("output") for row in each] == [row.get("output") for row in found]
+
+
+def test_an_alignment_without_a_known_head_names_no_path(runs, tmp_path, monkeypatch):
+    def missing(*arguments):
+        raise DataError("/of/the/server/rows.jsonl: no such file")
+
+    run = shutil.copytree(runs["translation"], tmp_path / "run")
+    (run / "alignment.json").unlink()
+    monkeypatch.setattr(occlusion_agreement, "chosen_splits", missing)
+    answering = Answering(load(run), "auto", lambda: ())
+    with pytest.raises(RequestError, match="cannot be read here") as refused:
+        answering.answers("predict", [Body(["a b"], {"alignment": True})])
+    assert "/of/the/server" not in str(refused.value)
 
 
 def test_images_are_bytes(service, runs):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.data.lines import Location, Record, Stream
 from heedful.decoding.config import SampleSettings
 from heedful.decoding.protocol import OnStep
-from heedful.errors import RequestError, nearest, type_name
+from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.explain.json_format import json_pieces
 from heedful.runs.arguments import at_least_one, decoding_of, streaming, text_scoring, with_beam
 from heedful.runs.inputs import answered, read_inputs
@@ -240,7 +240,21 @@ class Answering:
             **chosen,
             **own,
         )
-        return self.run.aligning(predictor) if _flag(options, "alignment") else predictor
+        return self._aligning(predictor) if _flag(options, "alignment") else predictor
+
+    def _aligning(self, predictor: Any) -> Any:
+        """Return the predictor with word alignments.
+
+        Raises:
+            RequestError: no head aligns, or none is known and the data that select one are not here.
+        """
+        try:
+            return self.run.aligning(predictor)
+        except DataError:  # it has a path of this machine
+            raise RequestError(
+                "alignment: no head of this run is known to align, and the validation data that would select "
+                "one cannot be read here; `heedful predict RUN --alignment` selects one where they are"
+            ) from None
 
     def _constraints(self, records: Sequence[Record], options: JsonObject) -> list[OutputConstraints]:
         """Return the constraints of each output: those of the request, and those of its input."""

@@ -88,7 +88,7 @@ def _validation_pairs(run: LoadedRun) -> Iterator[tuple[Words, Words]]:
             if fits(pairing, n_source, n_target):
                 yield words
     except (DataError, RequestError, OSError) as error:
-        raise RequestError(
+        raise DataError(
             f"alignment: no head is known to align, and the validation data to select one with cannot be "
             f"read ({error}); {REMEDY}"
         ) from error
