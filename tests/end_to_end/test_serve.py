@@ -109,6 +109,18 @@ def test_an_alignment_without_a_known_head_names_no_path(runs, tmp_path, monkeyp
     assert "/of/the/server" not in str(refused.value)
 
 
+def test_selecting_a_head_counts_as_steps(runs, tmp_path):
+    """It may take longer than a silent engine lives."""
+    steps = []
+    run = shutil.copytree(runs["translation"], tmp_path / "run")
+    (run / "alignment.json").unlink()
+    answering = Answering(load(run), "auto", lambda: steps.append(1) or ())
+    answering.answers("predict", [Body(["a"], {})])
+    plain = len(steps)
+    answering.answers("predict", [Body(["a"], {"alignment": True})])
+    assert len(steps) > 2 * plain
+
+
 def test_images_are_bytes(service, runs):
     files = sorted(runs["image-classification"].parent.glob("*.png"))
     run = load(runs["image-classification"])
@@ -397,6 +409,7 @@ def test_the_front_never_imports_torch(process, tmp_path):
         (["RUN", "--host", "0.0.0.0"], "--api-key-file"),
         (["RUN", "RUN"], "two runs have this name"),
         (["a b=RUN"], "a name has letters"),
+        (["RUN", "--allowed-host", "https://x.org/"], "a name alone"),
         (["a=RUN", "b=RUN", "--workers", "1"], "at least one for each of 2 runs"),
         (["RUN", "--api-key-file", "KEYS"], "at least 16"),
     ],

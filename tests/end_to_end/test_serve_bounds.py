@@ -113,6 +113,13 @@ def test_pages_of_other_sites_are_refused(service):
         assert status == expected, origin
 
 
+def test_no_address_redirects(service):
+    """A redirect would name the address behind a proxy, and lose its scheme."""
+    for path in ("/v1/runs/translation/predict/", "/v1/runs/", "/health/", "/page"):
+        for method in ("GET", "POST"):
+            assert service.request(method, path, b"{}" if method == "POST" else None)[0] in (404, 405)
+
+
 def form(parts, boundary="xyz"):
     lines = []
     for name, value, file in parts:

@@ -100,6 +100,9 @@ def serve(
             f"--host {host}: whoever reaches this address could use the service; give --api-key-file FILE, "
             "or --no-auth if that is intended"
         )
+    for name in allowed_host or ():
+        if not name or any(sign in name for sign in "/ @") or (":" in name and not name.startswith("[")):
+            raise RequestError(f"--allowed-host {name}: expected a name alone, as in translate.example.org")
     served = [
         ServedRun(name, str(path), precision, device, languages)
         for name, (path, languages) in _named(runs).items()

@@ -67,6 +67,7 @@ class Admission:
     admitted: int = 0
     _busy_since: float = field(default=0.0, init=False)
     _done: int = field(default=0, init=False)
+    _is_measured: bool = field(default=False, init=False)
 
     @property
     def most_tokens(self) -> float:
@@ -105,7 +106,9 @@ class Admission:
         elapsed = self.clock() - self._busy_since
         if elapsed >= WINDOW:
             if self._done:
-                self.rate += WEIGHT * (self._done / elapsed - self.rate)
+                weight = WEIGHT if self._is_measured else 1.0
+                self.rate += weight * (self._done / elapsed - self.rate)
+                self._is_measured = True
             self._busy_since, self._done = self.clock(), 0
 
     @property

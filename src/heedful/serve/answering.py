@@ -17,6 +17,7 @@ from heedful.data.lines import Location, Record, Stream
 from heedful.decoding.config import SampleSettings
 from heedful.decoding.protocol import OnStep
 from heedful.errors import DataError, RequestError, nearest, type_name
+from heedful.explain.alignment.predictions import aligning
 from heedful.explain.json_format import json_pieces
 from heedful.runs.arguments import at_least_one, decoding_of, streaming, text_scoring, with_beam
 from heedful.runs.inputs import answered, read_inputs
@@ -249,7 +250,7 @@ class Answering:
             RequestError: no head aligns, or none is known and the data that select one are not here.
         """
         try:
-            return self.run.aligning(predictor)
+            return aligning(self.run, predictor, progress=self._progress)
         except DataError:  # it has a path of this machine
             raise RequestError(
                 "alignment: no head of this run is known to align, and the validation data that would select "

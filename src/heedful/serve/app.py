@@ -25,7 +25,9 @@ TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()) -> App:
     """Return the application of a service; see `Protection` for ``hosts`` and ``keys``."""
     handlers, known = Handlers(service), Keys(keys)
-    app = FastAPI(title="heedful", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    app = FastAPI(
+        title="heedful", docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False
+    )
 
     def add(verb: str, summary: str, answer: Callable[[str, Request], Awaitable[Response]]) -> None:
         app.add_api_route(

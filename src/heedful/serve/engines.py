@@ -77,7 +77,7 @@ class Pending:
     """A request in the hands of an engine, and what has come of it so far.
 
     Args:
-        cost, read: its tokens (`heedful.serve.requests.Cost`).
+        cost, read, positions: its expected, read and total tokens (`heedful.serve.requests.Cost`).
         explains: whether it is an explanation.
         frames: what the engine sent.
         taken: called when the engine begins.
@@ -86,6 +86,7 @@ class Pending:
 
     cost: int
     read: int
+    positions: int
     explains: bool
     frames: "asyncio.Queue[Frame]" = field(default_factory=asyncio.Queue)
     taken: Callable[[], None] = lambda: None
@@ -287,6 +288,8 @@ class Engines:
         self.restarts = 0
         self.on_batch: Callable[[int], None] = lambda n: None
         """Called with the number of requests of each batch."""
+        self.log: Callable[[str], None] = lambda line: None
+        """Writes a line for the person who started the service."""
         self._description: JsonObject = {}
         self._failures_in_a_row = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -370,6 +373,7 @@ class Engines:
         if lost in self.engines and not self._stopping and (lost.failure is None or self.restarts):
             self.engines.remove(lost)
             self.restarts += 1
+            self.log(f"heedful: an engine of {self.run.name} was lost; another one starts")
             self._failures_in_a_row = 0 if lost.description else self._failures_in_a_row + 1
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures_in_a_row)
             self._in_background(self._start_after(0.0 if lost.description else pause))

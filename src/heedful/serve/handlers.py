@@ -249,12 +249,12 @@ class Handlers:
             RefusedError: it is not let in.
         """
         metrics, cost = self.service.metrics, cost_of(served, asked.verb, body, self.service.limits)
-        asked.tokens = cost.total
-        pending = Pending(cost.total, cost.read, explains=asked.verb in ("explain", "page"))
-        served.bounds(pending).admit(cost.total)
+        asked.tokens = cost.expected
+        pending = Pending(cost.expected, cost.read, cost.total, asked.verb in ("explain", "page"))
+        served.bounds(pending).admit(cost.expected)
         waiting, running = metrics.waiting.labels(served.name), metrics.running.labels(served.name)
         waiting.inc()
-        self._note_tokens(served, cost.total)
+        self._note_tokens(served, pending, 1)
 
         def taken() -> None:
             if not pending.is_taken:
@@ -269,13 +269,13 @@ class Handlers:
     def _release(self, served: Served, pending: Pending) -> None:
         metrics, name = self.service.metrics, served.name
         (metrics.running if pending.is_taken else metrics.waiting).labels(name).dec()
-        self._note_tokens(served, -pending.cost)
+        self._note_tokens(served, pending, -1)
         served.bounds(pending).release(pending.cost, answered=pending.is_answered)
 
-    def _note_tokens(self, served: Served, added: int) -> None:
+    def _note_tokens(self, served: Served, pending: Pending, sign: int) -> None:
         metrics, name = self.service.metrics, served.name
-        metrics.queued_tokens.labels(name).inc(added)
-        metrics.cache_bytes.labels(name).inc(added * served.cache_bytes)
+        metrics.queued_tokens.labels(name).inc(sign * pending.cost)
+        metrics.cache_bytes.labels(name).inc(sign * pending.positions * served.cache_bytes)
 
     def _note_answer(self, pending: Pending, frame: Frame) -> None:
         pending.is_answered = True

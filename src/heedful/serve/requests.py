@@ -25,6 +25,10 @@ OPTIONS = "options"
 WRITING = ("predict", "stream", "complete")
 """Verbs whose answers are written by models that write."""
 
+SAMPLED, SHORTEST_SAMPLE = 4096, 64
+"""Characters of a request that are tokenised to count its tokens, and of each text at least. A text with more
+has as many tokens as its beginning has by the character."""
+
 LARGEST = 1 << 40
 """Larger numbers in options count as this one: their products stay finite, and exceed every limit."""
 
@@ -41,11 +45,14 @@ class Cost(NamedTuple):
 
     Args:
         read: those of its inputs.
+        expected: with outputs as long as the inputs, or as long as a continuation may be, for all hypotheses:
+            the measure of the time that it takes.
         total: with the longest outputs, for all hypotheses. The caches of keys and values have no more
             positions.
     """
 
     read: int
+    expected: int
     total: int
 
 
@@ -172,9 +179,11 @@ def valid(payload: bytes, model: type[ModelT]) -> ModelT:
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_input=False, include_url=False)[0]
-    name = str(problem["loc"][0]) if problem["loc"] else "the body"
+    if not problem["loc"]:
+        return "the body: expected a JSON object"
+    name = str(problem["loc"][0])
     if name == "inputs":
-        return "inputs: expected texts, lists of texts, or objects, at least one"
+        return "inputs: expected a list with at least one text, list of texts, or object"
     message = problem["msg"]
     return f"{name}: {message[0].lower()}{message[1:]}"
 
@@ -198,24 +207,36 @@ def cost_of(served: Served, verb: str, body: RequestBody, limits: Limits) -> Cos
     description = served.engines.description
     options = {name: value for name, value in body if value is not None}
     lengths = _lengths(served, body)
-    read = total = sum(lengths)
+    read = expected = total = sum(lengths)
     if verb in WRITING and description.get("generates"):
-        total += sum(_longest_output(description, options, n) for n in lengths)
-        total *= _n_hypotheses(description, options)
+        longest = [_longest_output(description, options, n) for n in lengths]
+        is_continued = description.get("max_new_tokens") is not None
+        written = sum(n if is_continued else min(n, own) for n, own in zip(longest, lengths, strict=True))
+        n_hypotheses = _n_hypotheses(description, options)
+        expected, total = n_hypotheses * (read + written), n_hypotheses * (read + sum(longest))
     what = f"{total:,} tokens, with the longest outputs of all hypotheses"
     if total > limits.tokens:
         raise RefusedError(f"at most {limits.tokens:,}, got {what}", 413, "tokens")
     if served.cache_memory is not None and total * served.cache_bytes > served.cache_memory:
         raise RefusedError(f"{what}, do not fit in memory", 413, "memory")
-    return Cost(read, total)
+    return Cost(read, expected, total)
 
 
 def _lengths(served: Served, body: RequestBody) -> list[int]:
-    """Return the tokens of each input, at least one; an image counts as one."""
+    """Return the tokens of each input, at least one; an image counts as one.
+
+    Of much text only beginnings are tokenised: counting must not keep the other requests waiting.
+    """
     texts = [_texts(value) for value in body.inputs]
     if served.tokenizer is None or served.engines.description.get("images"):
         return [max(1, len(own)) for own in texts]
-    lengths = iter(map(len, served.tokenizer.encode_batch([text for own in texts for text in own])))
+    flat = [text for own in texts for text in own]
+    longest = max(SHORTEST_SAMPLE, SAMPLED // max(1, len(flat)))
+    counts = map(len, served.tokenizer.encode_batch([text[:longest] for text in flat]))
+    lengths = (
+        n if len(text) <= longest else math.ceil(n * len(text) / longest)
+        for n, text in zip(counts, flat, strict=True)
+    )
     return [max(1, sum(next(lengths) + 1 for _ in own)) for own in texts]
 
 

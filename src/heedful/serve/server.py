@@ -93,6 +93,7 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> Non
     limits = settings.limits
     service = Service({group.run.name: served_run(group, limits, cache_memory) for group in groups}, limits)
     for group in groups:
+        group.log = log
         group.on_batch = service.metrics.batch_rows.labels(group.run.name).observe
     balancer = Balancer([*service.runs.values()], available)
     config = uvicorn.Config(
@@ -204,6 +205,7 @@ def _dead_peers(seconds: float) -> Iterator[tuple[int, int, int]]:
 def _say_where(listener: socket.socket, groups: Sequence[Engines], log: Log) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    log(f"heedful: http://{shown}:{port} (a page for browsers; programs: /v1/runs/NAME/predict)")
     for group in groups:
         engines = f"{group.n} engine{'s' * (group.n > 1)}"
-        log(f"heedful: http://{shown}:{port}/v1/runs/{group.run.name}/predict ({group.run.path}; {engines})")
+        log(f"heedful: {group.run.name}: {group.run.path} ({engines})")

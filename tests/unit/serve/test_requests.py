@@ -8,7 +8,7 @@ from heedful.decoding.protocol import MaxLength
 from heedful.serve.admission import RefusedError
 from heedful.serve.bodies import PredictBody
 from heedful.serve.engines import Engines, ServedRun
-from heedful.serve.requests import cost_of
+from heedful.serve.requests import SAMPLED, SHORTEST_SAMPLE, cost_of
 from heedful.serve.service import Limits, served_run
 
 BEAM = {"kind": "beam", "beam": 5, "max_length": {"ratio": 1.5, "extra": 7, "cap": None}}
@@ -46,20 +46,22 @@ def test_the_cost_is_that_of_the_longest_outputs_of_all_hypotheses(served, optio
     found = cost(served(TRANSLATOR), ["a", "b", "c"], "d", **options)
     assert found.read == 4
     assert found.total == n_hypotheses * (4 + longest.of(3) + longest.of(1))
+    expected = 4 + min(3, longest.of(3)) + min(1, longest.of(1))
+    assert found.expected == n_hypotheses * expected
 
 
 def test_a_language_model_writes_up_to_its_limit(served):
-    assert cost(served(WRITER), "a").total == 201
-    assert cost(served(WRITER), "a", max_new_tokens=9).total == 10
+    assert cost(served(WRITER), "a") == (1, 201, 201)
+    assert cost(served(WRITER), "a", max_new_tokens=9) == (1, 10, 10)
 
 
 def test_scores_and_vectors_write_nothing(served):
-    assert cost(served(WRITER), "a", "b", verb="score") == (2, 2)
-    assert cost(served(WRITER), "a", verb="embed") == (1, 1)
+    assert cost(served(WRITER), "a", "b", verb="score") == (2, 2, 2)
+    assert cost(served(WRITER), "a", verb="embed") == (1, 1, 1)
 
 
 def test_labels_have_no_hypotheses(served):
-    assert cost(served({"labels": ["x"]}), "a", "b", n_best=5) == (2, 2)
+    assert cost(served({"labels": ["x"]}), "a", "b", n_best=5) == (2, 2, 2)
 
 
 @pytest.mark.parametrize("value", [10**400, 1e308, -3, "x", None, [], True, {"a": 1}])
@@ -77,3 +79,23 @@ def test_what_does_not_fit_in_memory_is_refused(served):
     assert cost(served(TRANSLATOR, 50_000), "a").total == 5 * (1 + 8)
     with pytest.raises(RefusedError, match="do not fit in memory"):
         cost(served(TRANSLATOR, 44_999), "a")
+
+
+class Letters:
+    """A tokenizer that makes a token of every two characters."""
+
+    def __init__(self):
+        self.read = 0
+
+    def encode_batch(self, texts):
+        self.read += sum(map(len, texts))
+        return [range(-(-len(text) // 2)) for text in texts]
+
+
+@pytest.mark.parametrize("texts", [["a" * 4096], ["a" * 400_001], ["ab" * 500] * 256, ["a", "b" * 9999, ""]])
+def test_counting_reads_a_bounded_part_of_much_text(served, texts):
+    run = served({})
+    run.tokenizer = Letters()
+    exact = sum(max(1, -(-len(text) // 2) + 1) for text in texts)
+    assert cost(run, *texts).total == pytest.approx(exact, rel=0.01, abs=1)
+    assert run.tokenizer.read <= max(SAMPLED, SHORTEST_SAMPLE * len(texts))

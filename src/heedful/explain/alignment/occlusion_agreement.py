@@ -36,7 +36,7 @@ from heedful.runs.prepare import rows_of
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.inputs.processor import SOURCE, TARGET, Tokenizers
-from heedful.tasks.prediction import BATCH_TOKENS
+from heedful.tasks.prediction import BATCH_TOKENS, Progress
 from heedful.text.words import word_ids
 
 N_ROWS = 50
@@ -51,14 +51,18 @@ REMEDY = (
 )
 
 
-def select_by_occlusion(run: LoadedRun) -> ShownHead:
+def select_by_occlusion(run: LoadedRun, progress: Progress = lambda n: None) -> ShownHead:
     """Return the head that agrees best with occlusion on the first validation rows.
+
+    Args:
+        run: a run that generates a text for a text.
+        progress: called with the number of rows just read.
 
     Raises:
         RequestError: the rows cannot be read, or there is nothing to compare in them.
     """
     pairs = [*islice(_validation_pairs(run), N_ROWS)]
-    agreements = agreement_by_head(run, pairs) if pairs else {}
+    agreements = agreement_by_head(run, pairs, progress) if pairs else {}
     if not agreements:
         raise RequestError(
             "alignment: no head is known to align, and the validation data has no rows to select one with; "
@@ -101,12 +105,15 @@ def _sequence_format(run: LoadedRun) -> EncoderDecoderFormat | ConcatenatedForma
     return sequence_format
 
 
-def agreement_by_head(run: LoadedRun, pairs: Sequence[tuple[Words, Words]]) -> dict[HeadChoice, float]:
+def agreement_by_head(
+    run: LoadedRun, pairs: Sequence[tuple[Words, Words]], progress: Progress = lambda n: None
+) -> dict[HeadChoice, float]:
     """Return the agreement of every layer and head at both decoder steps with occlusion.
 
     Args:
         run: a run that generates a text for a text.
         pairs: the words of sentence pairs; sources have at least two words.
+        progress: called with the number of pairs just read.
 
     Returns:
         The agreements; empty if no target word depends on a source word.
@@ -125,6 +132,7 @@ def agreement_by_head(run: LoadedRun, pairs: Sequence[tuple[Words, Words]]) -> d
             for choice in attention.choices():
                 matches = attention.matrix(choice)[:-1].argmax(axis=1) == strongest
                 agreed[choice] += float(lost[matches].sum())  # type: ignore[assignment]
+        progress(1)
     return {choice: value / total for choice, value in agreed.items()} if total > 0 else {}
 
 

@@ -43,7 +43,7 @@ from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, Encode
 from heedful.tasks.generation.text_generation import Captioner, Translator
 from heedful.tasks.inputs.texts import join_notes
 from heedful.tasks.metrics.alignment import Link
-from heedful.tasks.prediction import Prediction, Predictor, TaskInput, as_text
+from heedful.tasks.prediction import Prediction, Predictor, Progress, TaskInput, as_text
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids, word_of_each_id
 
@@ -183,13 +183,16 @@ def normalised_entropy(rows: Weights) -> NDArray[np.float64]:
     return -(shares * logarithms).sum(axis=1) / np.log(rows.shape[1])
 
 
-def aligning(run: LoadedRun, predictor: Predictor, head: Head | None = None) -> AligningPredictor:
+def aligning(
+    run: LoadedRun, predictor: Predictor, head: Head | None = None, progress: Progress = lambda n: None
+) -> AligningPredictor:
     """Return a predictor that adds word alignments.
 
     Args:
         run: the run.
         predictor: its predictor.
         head: the head to use; None: the best known one, or the one that agrees best with occlusion.
+        progress: called with the number of validation rows just read, to select that one.
 
     Raises:
         RequestError: the task has no source text, the model has no attention over it or no such head, or no
@@ -211,7 +214,7 @@ def aligning(run: LoadedRun, predictor: Predictor, head: Head | None = None) -> 
         return AligningPredictor(predictor, ShownHead(choice, "requested"))
     selected = known_head(run) or _selected.get(run.model)
     if selected is None:
-        selected = _selected[run.model] = select_by_occlusion(run)
+        selected = _selected[run.model] = select_by_occlusion(run, progress)
     return AligningPredictor(predictor, selected)
 
 

@@ -39,7 +39,7 @@ async function send(path, { body, accept = "application/json", signal } = {}) {
     const message = await messageOf(response);
     if (response.status !== 401) throw new Refusal(message, response.status);
     // Another request may have asked for the key meanwhile.
-    if (key === used) await keyAfter(used ? "This key is not accepted." : message);
+    if (key === used) await keyAfter(used ? "This key is not accepted." : "This service needs a key.");
   }
 }
 
@@ -65,8 +65,14 @@ async function keyAfter(message) {
     form.append(label, input, note, button);
     dialog.append(form);
     dialog.setAttribute("aria-label", "Key of the service");
-    form.addEventListener("submit", () => {
-      key = input.value.trim();
+    form.addEventListener("submit", (submitted) => {
+      const given = input.value.trim();
+      if (!/^[\x21-\x7e]+$/.test(given)) {
+        submitted.preventDefault();
+        note.textContent = "A key has no blanks, and only ASCII characters.";
+        return;
+      }
+      key = given;
       sessionStorage.setItem(STORED, key);
       resolve();
     });
