@@ -7,7 +7,7 @@ import { textField } from "./fields.js";
 /** Return the form of a run. */
 export function neighbours(run) {
   const query = textField("Find texts near", { rows: 2 });
-  const among = textField("Among these texts", { rows: 9, hint: "One a line." });
+  const among = textField("Among these texts", { rows: 9, hint: "One per line." });
   const pooling = choiceField("Vector", [["", "as the run says"], ["mean", "mean of all tokens"], ["first", "first token"], ["last", "last token"]], "");
   const vectors = new Map();
   const lines = () => [...new Set(among.value().split("\n").map((line) => line.trim()).filter(Boolean))];
