@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-PAUSE = 0.05
-"""Seconds after which a client that was refused tries again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds after which a client that was refused tries again: the first time, and at most; twice as many each
+time."""
 
 PIECE = b"event: piece"
 """How a piece of a stream begins."""
@@ -255,7 +256,7 @@ def closed_loop(
         clients: how many there are.
         seconds: no request is sent after so long; None: whatever it takes.
         repeats: begin again after the last request; then ``seconds`` or ``stopped`` ends it.
-        tries_again: whether a request that was refused (429, 503) is sent again after `PAUSE`.
+        tries_again: whether a request that was refused (429, 503) is sent again after a pause.
         stopped: no request is sent once this is true.
         on_done: called with each exchange when it is complete.
         timeout: seconds after which the measurement fails.
@@ -293,7 +294,8 @@ def closed_loop(
             for exchange in own.complete(pause):
                 if tries_again and exchange.status in (429, 503):
                     again = Exchange(exchange.number, exchange.due, refusals=exchange.refusals + 1)
-                    heapq.heappush(waiting, (time.perf_counter() + PAUSE, again.number, again))
+                    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(exchange.refusals, 9))
+                    heapq.heappush(waiting, (time.perf_counter() + pause, again.number, again))
                 else:
                     on_done(exchange)
                     done.append(exchange)

@@ -228,7 +228,8 @@ def measure_stream(bench: Bench) -> Section:
             excess += [_excess(each, many, prefill) / step for each in many]
     section.notes.append(
         f"{n} streams of {clients} clients, of {min(lengths)} to {max(lengths)} tokens each, and {few} of "
-        f"them one by one; {bench.described('lm')}. A step is the median time between two pieces with all clients."
+        f"them one by one; {bench.described('lm')}. A step is the median time between "
+        "two pieces with all clients."
     )
     section.add(f"tokens per second, {clients} clients", together, "1/s")
     section.add("tokens per second, one by one", single, "1/s")

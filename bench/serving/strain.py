@@ -334,8 +334,8 @@ def measure_engines(bench: Bench) -> Section:
     section.notes.append(
         f"8 clients ask all the time; {bench.described('tiny')}; one engine, "
         f"`--engine-timeout {HANG_SECONDS:g}`. Answers again: from the signal to the first answer to a "
-        "request that was sent after it. Aims are the time to notice, the start of an engine (measured alone) and a "
-        "second."
+        "request that was sent after it. Aims are the time to notice, the start of an engine (measured "
+        "alone) and a second."
     )
     section.add("start of an engine, alone", starts, "s")
     options = ("--precision", bench.precision, "--workers", "1", "--engine-timeout", str(HANG_SECONDS))
