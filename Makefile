@@ -3,6 +3,7 @@
 # make test   environment, lint, types; unit tests, laws, parity, and the command end to end (10 minutes)
 # make test-all  everything: all cases, larger amounts, fresh random examples, other instruction sets (hours)
 # make bench  speed and time to quality, compared with other libraries (hours; BENCH=--quick: minutes)
+# make bench-serve  the measurements of heedful serve, into its page of the documentation (a quarter of an hour)
 # make pages  the generated pages of the documentation, after a change of settings, messages, options, claims or taps
 # make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN    := $(VENV)/bin
 # Byte code is always written, because rewriting the assertions of all tests is slow.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all check bench docs pages lint types format clean
+.PHONY: demo test test-all check bench bench-serve docs pages lint types format clean
 
 # Reinstalled when the dependencies change. The constraints pin every version.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -63,6 +64,11 @@ format: $(VENV)/installed
 BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes predicted alignments explain linear beside_other_work train_gpt2
 bench: $(VENV)/bench-installed
 	set -e; for name in $(BENCHES); do $(BIN)/python bench/$$name.py $(BENCH); done
+
+# The service, measured on this machine, which should do nothing else. Options: make bench-serve SERVE="cost stream"
+SERVE := all
+bench-serve: $(VENV)/bench-installed
+	$(BIN)/python bench/serve.py $(SERVE) --write docs/benchmarks/serving.md --json bench/results/serve.json
 
 # Documentation site. The pages of the lab are slow to build, and rebuilt only if the lab has changed.
 $(VENV)/docs-installed: $(VENV)/installed

@@ -81,7 +81,7 @@ def write(
 ) -> None:
     """Write ``name.md`` from its sections and ``name.json`` with the record; print the former."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = shlex.join(["python", f"bench/{Path(sys.argv[0]).name}", *_public(sys.argv[1:])])
+    command = shlex.join(["python", f"bench/{Path(sys.argv[0]).name}", *public(sys.argv[1:])])
     day = datetime.now(UTC).date().isoformat()
     text = "\n\n".join([f"# {title}", *sections, f"`{command}`, {day}.  \n{machine}"]) + "\n"
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
@@ -153,7 +153,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _public(arguments: Sequence[str]) -> list[str]:
+def public(arguments: Sequence[str]) -> list[str]:
     """Return the arguments without private folders: options dropped, absolute paths cut to the name."""
     arguments_shown, skips_next = [], False
     for argument in arguments:
