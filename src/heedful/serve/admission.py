@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-START_RATE = 2000.0
+START_RATE = 8000.0
 """Tokens per second before any is measured."""
 
 WINDOW = 0.25
@@ -65,6 +65,7 @@ class Admission:
     tokens: int = 0
     rate: float = START_RATE
     admitted: int = 0
+    refused: int = 0
     _busy_since: float = field(default=0.0, init=False)
     _done: int = field(default=0, init=False)
     _is_measured: bool = field(default=False, init=False)
@@ -85,6 +86,7 @@ class Admission:
         """
         full = self.requests >= self.most_requests
         if full or (self.requests and self.tokens + tokens > self.most_tokens):
+            self.refused += 1
             what = "requests" if full else "tokens"
             raise RefusedError(f"too many {what} at a time; try again", 429, what, self.retry_after)
         if not self.requests:

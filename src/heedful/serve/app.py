@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from heedful.serve.handlers import Handlers
 from heedful.serve.libretranslate import add_libretranslate
@@ -40,6 +41,12 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             openapi_extra=body_of(verb),
             name=verb,
         )
+
+        async def plain(request: Request) -> Response:
+            return await answer(request.path_params["name"], request)
+
+        # The route above describes the verb, this one answers: FastAPI's takes a third of the front's time.
+        app.router.routes.insert(0, Route(f"/v1/runs/{{name}}/{verb}", plain, methods=["POST"]))
 
     def with_verb(verb: str) -> Callable[[str, Request], Awaitable[Response]]:
         async def answer(name: str, request: Request) -> Response:

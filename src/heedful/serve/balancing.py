@@ -13,7 +13,7 @@ CHECKS = 3
 """Number of checks in a row at which a run must be busy, or idle: a new engine takes seconds to load."""
 
 BUSY_SECONDS = 0.3
-"""A run is busy if its requests take longer than this, by the measured rate."""
+"""A run is busy if its requests take longer than this, by the measured rate, or one was refused."""
 
 FRONT_BYTES = 64 << 20
 """Memory of the front."""
@@ -26,6 +26,7 @@ class _Load:
     busy: int = 0
     idle: int = 0
     admitted: int = 0
+    refused: int = 0
 
 
 @dataclass(eq=False)
@@ -60,7 +61,8 @@ class Balancer:
         for run, load in self._loads.items():
             admission = run.admission
             waits = admission.requests > run.engines.n and admission.backlog > BUSY_SECONDS
-            load.busy = load.busy + 1 if waits else 0
+            load.busy = load.busy + 1 if waits or admission.refused > load.refused else 0
+            load.refused = admission.refused
             is_unused = not admission.requests and admission.admitted == load.admitted
             load.idle = load.idle + 1 if is_unused else 0
             load.admitted = admission.admitted

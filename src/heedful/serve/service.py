@@ -9,11 +9,13 @@ from heedful.errors import nearest
 from heedful.serve.admission import Admission, RefusedError
 from heedful.serve.engines import Engines, Pending
 from heedful.serve.metrics import Metrics
-from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.text.tokenizer import Tokenizer
 
 SIDES = ("source", "text")
 """Tokenizers that inputs are counted with; images count as one token each."""
+
+LEAST_TOKENS = 2048
+"""Tokens that are let in for each engine, however slow it is."""
 
 EXPLANATIONS = 4
 """Maximum number of explanations of a run that wait or are computed; each takes a slot of its own."""
@@ -38,7 +40,7 @@ class Limits:
     inputs: int = 256
     tokens: int = 1 << 18
     requests: int = 256
-    queue: float = 1.0
+    queue: float = 2.0
     seconds: float = 60.0
     receive_seconds: float = 30.0
     send_seconds: float = 30.0
@@ -74,7 +76,7 @@ class Served:
 
     def fit_bounds(self) -> None:
         """Set the bound of admission that depends on the number of engines."""
-        self.admission.least_tokens = 2 * BATCH_TOKENS * self.engines.n
+        self.admission.least_tokens = LEAST_TOKENS * self.engines.n
 
     def bounds(self, pending: Pending) -> Admission:
         """Return the bounds that a request is let in by."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from heedful.serve.admission import RefusedError
 from heedful.serve.balancing import CHECKS, Balancer
 from heedful.serve.engines import ENGINE_BYTES, Engines, ServedRun, StartError
 from heedful.serve.server import cache_memory_of
@@ -41,6 +42,19 @@ def test_a_run_that_is_used_between_checks_keeps_its_engines(two):
         idle.admission.admit(1)
         idle.admission.release(1, answered=True)
         assert balancer.check() is None
+
+
+def test_a_run_that_refuses_requests_is_busy(tmp_path):
+    idle, busy = run_of(tmp_path, "idle", 2), run_of(tmp_path, "busy", 1)
+    balancer = Balancer([idle, busy])
+    busy.admission.admit(10)
+    for _ in range(CHECKS - 1):
+        with pytest.raises(RefusedError):
+            busy.admission.admit(10**6)
+        assert balancer.check() is None
+    with pytest.raises(RefusedError):
+        busy.admission.admit(10**6)
+    assert balancer.check() == (idle, busy)
 
 
 def test_the_last_engine_stays(two):
