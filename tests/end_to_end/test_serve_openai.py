@@ -50,6 +50,15 @@ def test_the_runs_are_models(client):
         client.models.retrieve("no such")
 
 
+def test_the_description_says_that_keys_are_needed(service):
+    headers = {"authorization": "Bearer a-key-of-this-service"}
+    status, data = service.request("GET", "/openapi.json", headers=headers)
+    described = json.loads(data)
+    assert status == 200
+    (name,) = described["security"][0]
+    assert described["components"]["securitySchemes"][name] == {"type": "http", "scheme": "bearer"}
+
+
 def test_a_wrong_key_is_an_authentication_error(service):
     base = f"http://127.0.0.1:{service.port}/v1"
     with (

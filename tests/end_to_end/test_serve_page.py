@@ -1,7 +1,9 @@
 """The page of a service in a real browser: typed in, pressed, read; with runs of several tasks."""
 
 import json
+import os
 import re
+import signal
 import time
 from pathlib import Path
 from urllib.request import urlopen
@@ -158,6 +160,21 @@ def answered(page, kind, runs):
     if kind == "language-modelling":
         continued(page)
     return page.said()
+
+
+def test_a_slow_answer_is_announced(page, service):
+    page.open("classification")
+    engines = service.engines()
+    try:
+        for engine in engines:
+            os.kill(engine, signal.SIGSTOP)
+        page.fill("a b c")
+        page.until("document.querySelector('.answer').innerText.includes('Computing')")
+    finally:
+        for engine in engines:
+            os.kill(engine, signal.SIGCONT)
+    page.said()
+    assert "Computing" not in page.text(".answer")
 
 
 def test_translations_are_typed_and_read_with_their_alignment(page, service):

@@ -108,4 +108,10 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
     async def refused(request: Request, error: HTTPException) -> Response:
         return Response(error_body(str(error.detail)), error.status_code, error.headers, "application/json")
 
+    if keys:
+        described = app.openapi()  # made once, and kept by the application
+        described.setdefault("components", {})["securitySchemes"] = {
+            "key": {"type": "http", "scheme": "bearer"}
+        }
+        described["security"] = [{"key": []}]
     return Protection(app, hosts, known)  # type: ignore[arg-type]

@@ -6,6 +6,8 @@ import { debounced, el } from "./dom.js";
 import { whyPart } from "./why.js";
 
 const PAUSE = 250;
+/** Milliseconds after which a place without an answer says that one is computed. */
+const SLOW = 1000;
 
 /**
  * What a kind of task shows.
@@ -53,6 +55,10 @@ export function panel(run, form) {
     }
     const own = (asking = new AbortController());
     busy(true);
+    const slow = setTimeout(() => {
+      const isUnanswered = [...answer.children].every((child) => child.className === "hint");
+      if (isUnanswered) answer.replaceChildren(el("p", { class: "hint" }, "Computing …"));
+    }, SLOW);
     call.show(body);
     try {
       said.textContent = await (form.answer ?? predicted)(body, answer, own.signal);
@@ -63,6 +69,7 @@ export function panel(run, form) {
       answer.replaceChildren();
       problem.replaceChildren(el("p", { class: "error" }, error.message), el("button", { type: "button", onclick: ask }, "Try again"));
     } finally {
+      clearTimeout(slow);
       if (asking === own) busy(false);
     }
   }
