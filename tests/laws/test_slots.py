@@ -16,6 +16,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
 from heedful.tasks.generation.output_constraints import NO_CONSTRAINTS, OutputConstraints
+from heedful.tasks.language_modelling import slots as module
 from heedful.tasks.language_modelling.continuing import Completer, Limits
 from heedful.tasks.language_modelling.slots import Completion, Slots, fits
 from heedful.tasks.prediction import PredictOptions
@@ -82,12 +83,13 @@ def alone(own, text, ordinal=0, constraints=NO_CONSTRAINTS):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_each_completion_is_the_one_alone(precision, context, amount):
+def test_each_completion_is_the_one_alone(precision, context, amount, monkeypatch):
     """Random schedules; some leave before their end, some slide, and the caches grow and shrink."""
     for number in range(amount(3, 50)):
         rng = np.random.default_rng([number, context, precision == "int8"])
         planned = [drawn(rng, context, precision) for _ in range(rng.integers(8, 41))]
         slots = Slots.of(planned[0][0], n=int(rng.integers(1, 65)))
+        monkeypatch.setattr(module, "READ_TOGETHER", int(rng.choice([1, 50, 4096])))
         if rng.random() < 0.5:
             slots.max_bytes = int(rng.integers(1, 30)) * 64 * slots._bytes
         held, pieces = {}, {}

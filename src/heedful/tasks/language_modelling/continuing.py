@@ -141,11 +141,12 @@ class SequenceTail:
             n_kept: how many of the last tokens are kept, even if the model does not read them.
         """
         n_dropped = max(0, min(self.start, len(self.ids) - n_kept))
-        return replace(
-            self,
-            ids=(*self.ids[n_dropped:], token),
-            n_prompt=max(0, self.n_prompt - n_dropped),
-            start=self.start - n_dropped,
+        # Not `replace`, which takes twice as long.
+        return SequenceTail(
+            (*self.ids[n_dropped:], token),
+            max(0, self.n_prompt - n_dropped),
+            self.start - n_dropped,
+            self.has_prompt,
         )
 
 

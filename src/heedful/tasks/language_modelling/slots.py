@@ -107,7 +107,8 @@ class Generation:
     @property
     def is_stopped(self) -> bool:
         """Whether the last token completes a stop string, so that only the end token is possible."""
-        return self.stops.reached(self.tail.generated, is_continuation=self.tail.has_prompt)
+        tail = self.tail
+        return bool(self.stops.texts) and self.stops.reached(tail.generated, is_continuation=tail.has_prompt)
 
     @staticmethod
     def choose(
@@ -155,7 +156,7 @@ class Slots:
     things between two steps.
 
     Args:
-        model: a language model on the native engine.
+        model: a language model on the native engine, with the weights that it had when it was prepared.
         context: the most tokens that the model reads at once.
         forbidden: tokens that are never chosen.
         n: maximum number of generations.
