@@ -282,7 +282,12 @@ def test_slots_and_memory_are_bounded():
     assert not slots.accepts(short.generation)
     with pytest.raises(ValueError, match="free slot"):
         slots.add(short.generation)
-    slots.remove(slots.running[0])
+    first = slots.running[0]
+    slots.max_bytes = None
+    with pytest.raises(ValueError, match="new generation"):
+        slots.add(first)
+    slots.max_bytes = 2 * 40 * slots._bytes
+    slots.remove(first)
     for _ in range(2):
         slots.add(endless(30).generation)
     assert not slots.accepts(endless(30).generation)

@@ -221,7 +221,7 @@ class Slots:
         Raises:
             ValueError: `accepts` does not hold, or it was added before.
         """
-        if generation.position or not generation.running or not self.accepts(generation):
+        if generation.tail.ids or not generation.running or not self.accepts(generation):
             raise ValueError("expected a new generation, a free slot, and memory for it")
         generation.tail = SequenceTail.of(generation.prompt, self.context, generation.end)
         self._waiting.append(generation)
