@@ -56,23 +56,62 @@ def most_probable(
 
 
 @dataclass
-class _Draft:
-    """A hypothesis being generated."""
+class Draft:
+    """A hypothesis being generated.
+
+    Args:
+        max_length: maximum number of its tokens, the end token included.
+        ids, log_probs, finished, violated: as of a `Hypothesis`.
+        stuck: whether its constraints leave no token possible.
+    """
 
     max_length: int
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     finished: bool = False
     stuck: bool = False
-    """Whether its constraints leave no token possible."""
     violated: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
+        """Whether it has a next token."""
         return not self.finished and not self.stuck and len(self.log_probs) < self.max_length
 
     @property
+    def is_cut(self) -> bool:
+        """Whether it ended at its maximum length."""
+        return not self.running and not self.finished and not self.stuck
+
+    def add(
+        self, token: int, log_prob: float, end: int, constrained: ConstrainedRows | None = None, row: int = 0
+    ) -> bool:
+        """Append a token; return whether it is one of the output's, not the end.
+
+        Args:
+            token: the chosen token.
+            log_prob: its log-probability; minus infinity if no token is possible.
+            end: the end token.
+            constrained: the constraints.
+            row: the row of this hypothesis in ``constrained``.
+
+        Raises:
+            WorkError: no token is possible, and not because of constraints.
+        """
+        if log_prob == float("-inf"):
+            self.violated = () if constrained is None else constrained.blocking(row)
+            self.stuck = bool(self.violated)
+            if self.stuck:
+                return False
+            raise no_token_left(len(self.log_probs))
+        self.log_probs.append(log_prob)
+        self.finished = token == end
+        if not self.finished:
+            self.ids.append(token)
+        return not self.finished
+
+    @property
     def hypothesis(self) -> Hypothesis:
+        """The hypothesis so far."""
         total = score(self.log_probs, NoPenalty())
         ids, log_probs = tuple(self.ids), tuple(self.log_probs)
         return Hypothesis(ids, log_probs, self.finished, total, violated=self.violated)
@@ -84,7 +123,7 @@ def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothes
 
     A sentence leaves the batch when all its hypotheses have finished.
     """
-    drafts = [[_Draft(max_length) for _ in range(n)] for max_length in request.max_lengths]
+    drafts = [[Draft(max_length) for _ in range(n)] for max_length in request.max_lengths]
     sentences, (logits, state, _) = request.begin()
     if n > 1 and sentences:
         logits, state = logits.repeat_interleave(n, 0), state.expand(n)
@@ -111,7 +150,7 @@ def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothes
 
 def _record(
     request: Request,
-    drafts: list[list[_Draft]],
+    drafts: list[list[Draft]],
     sentences: Sequence[int],
     ids: Int[np.ndarray, " N"],
     log_probs: Float[np.ndarray, " N"],
@@ -123,23 +162,12 @@ def _record(
     for n, ((sentence, draft), token, log_prob) in enumerate(
         zip(rows, ids.tolist(), log_probs.tolist(), strict=True)
     ):
-        if not draft.running:
-            continue
-        if log_prob == float("-inf"):
-            draft.violated = () if constrained is None else constrained.blocking(n)
-            draft.stuck = bool(draft.violated)
-            if draft.stuck:
-                continue
-            raise no_token_left(len(draft.log_probs))
-        draft.log_probs.append(log_prob)
-        draft.finished = token == request.end
-        if not draft.finished:
-            draft.ids.append(token)
+        if draft.running and draft.add(token, log_prob, request.end, constrained, n):
             appended[n] = token
             if request.on_token is not None:
                 request.on_token(sentence, token)
     if constrained is not None:
         constrained.advance(range(len(rows)), appended)
         for n, (_, draft) in enumerate(rows):
-            if not draft.running and not draft.finished and not draft.stuck:
+            if draft.is_cut:
                 draft.violated = constrained.unmet(n)

@@ -119,20 +119,33 @@ def sample(request: Request, config: SampleSettings) -> list[list[Hypothesis]]:
         logits: Tensor, forbidden: Tensor, sentences: Sequence[int], position: int, blocked: Tensor | None
     ) -> Chosen:
         log_probs = log_probabilities(logits, forbidden, position, blocked)
-        weights = sharpen(log_probs, config.temperature)
-        if config.top_k is not None:
-            weights = keep_top_k(weights, config.top_k)
-        if config.top_p < 1:
-            weights = keep_top_p(weights, config.top_p)
-        if config.min_p > 0:
-            weights = keep_min_p(weights, config.min_p)
-        if config.epsilon > 0:
-            weights = keep_epsilon(weights, config.epsilon)
-        ids = draw(weights, noise.at(position)[list(sentences)].flatten())
-        token_log_probs = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
-        return ids.cpu().numpy(), token_log_probs.cpu().numpy()
+        return choose_randomly(log_probs, noise.at(position)[list(sentences)].flatten(), config)
 
     return generate(request, choose, config.n)
+
+
+def choose_randomly(
+    log_probs: Float[Tensor, "N V"], uniform: Float[Tensor, " N"], settings: SampleSettings
+) -> Chosen:
+    """Choose a token for each row, by a number in [0, 1).
+
+    Args:
+        log_probs: of the model, without the tokens that must not be chosen.
+        uniform: the number of each row.
+        settings: how tokens are drawn; their ``temperature`` must be above 0.
+    """
+    weights = sharpen(log_probs, settings.temperature)
+    if settings.top_k is not None:
+        weights = keep_top_k(weights, settings.top_k)
+    if settings.top_p < 1:
+        weights = keep_top_p(weights, settings.top_p)
+    if settings.min_p > 0:
+        weights = keep_min_p(weights, settings.min_p)
+    if settings.epsilon > 0:
+        weights = keep_epsilon(weights, settings.epsilon)
+    ids = draw(weights, uniform)
+    token_log_probs = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
+    return ids.cpu().numpy(), token_log_probs.cpu().numpy()
 
 
 def sharpen(weights: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:

@@ -111,6 +111,55 @@ class Hypotheses:
             self.ancestors[rows], self.sources[rows], self.source_lengths[rows], self.width,
         )  # fmt: skip
 
+    def add(self, n: int) -> "Hypotheses":
+        """Append ``n`` hypotheses without tokens, in cache lines that no other one uses.
+
+        The caches are copied only if there are too few such lines; their number is then at least doubled.
+
+        Raises:
+            ValueError: the hypotheses have sources, or a width other than 1.
+        """
+        lines = self.own_caches.lines
+        if self.n + n > lines:
+            return self.resized(max(self.n + n, 2 * lines), self.own_caches.capacity).add(n)
+        self._require_simple()
+        free = np.setdiff1d(_numbers(lines), self.cache_lines, assume_unique=True)[:n]
+        empty = np.zeros(n, np.int32)
+        return Hypotheses(
+            self.own_caches,
+            None,
+            np.concatenate((self.positions, empty)),
+            np.concatenate((self.cache_lines, free)),
+            np.concatenate((self.ancestors, free[:, None].repeat(self.ancestors.shape[1], 1))),
+            _numbers(self.n + n),
+            np.zeros(self.n + n, np.int32),
+        )
+
+    def resized(self, lines: int, capacity: int) -> "Hypotheses":
+        """Return the same hypotheses in the first lines of new caches, which may be larger or smaller.
+
+        Raises:
+            ValueError: they do not fit, have sources, or a width other than 1.
+        """
+        self._require_simple()
+        if lines < self.n or capacity < self.longest:
+            raise ValueError(
+                f"{self.n} hypotheses of up to {self.longest} tokens do not fit {lines} lines of {capacity}"
+            )
+        return Hypotheses(
+            self.own_caches.taken(self.cache_lines, lines, capacity, self.longest),
+            None,
+            self.positions,
+            _numbers(self.n),
+            np.repeat(_numbers(self.n)[:, None], capacity, 1),
+            self.sources,
+            self.source_lengths,
+        )
+
+    def _require_simple(self) -> None:
+        if self.width != 1 or self.source_caches is not None:
+            raise ValueError("only hypotheses of width 1 without sources can be added or moved")
+
     def reserve(self, length: int) -> None:
         """Grow the caches, if needed, so that positions below ``length`` can be written."""
         capacity = self.own_caches.capacity

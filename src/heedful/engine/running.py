@@ -131,6 +131,15 @@ class KeyValueCaches:
             new[: self.lines, :, :n_used] = old[:, :, :n_used]
         return larger
 
+    def taken(
+        self, chosen: Int32[np.ndarray, " M"], lines: int, capacity: int, n_used: int
+    ) -> "KeyValueCaches":
+        """Return new caches whose first lines have the first ``n_used`` positions of the ``chosen`` ones."""
+        new_caches, index = KeyValueCaches(self.shapes, lines, capacity), torch.from_numpy(chosen).long()
+        for old, new in zip((*self.keys, *self.values), (*new_caches.keys, *new_caches.values), strict=True):
+            new[: len(chosen), :, :n_used] = old[:, :, :n_used][index]
+        return new_caches
+
     def part(self, lines: slice) -> "KeyValueCaches":
         """Return a view of some of the lines."""
         part = KeyValueCaches((), lines.stop - lines.start, self.capacity)

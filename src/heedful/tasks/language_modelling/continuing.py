@@ -105,15 +105,30 @@ class SequenceTail:
     start: int = 0
     has_prompt: bool = True
 
+    @classmethod
+    def of(cls, prompt: Sequence[int], context: int, end: int) -> "SequenceTail":
+        """Return the tail of a prompt, which is not empty; of a long one, the last ``context`` tokens."""
+        # An empty prompt is encoded as an end token, which no other has.
+        return cls(tuple(prompt[-context:]), min(len(prompt), context), has_prompt=tuple(prompt) != (end,))
+
     @property
     def visible(self) -> tuple[int, ...]:
         """The tokens that the model reads."""
         return self.ids[self.start :]
 
     @property
+    def n_visible(self) -> int:
+        """The number of tokens that the model reads."""
+        return len(self.ids) - self.start
+
+    @property
     def generated(self) -> tuple[int, ...]:
         """The tokens that were generated after the prompt."""
         return self.ids[self.n_prompt :]
+
+    def slid(self, context: int) -> "SequenceTail":
+        """Return the tail of which the model reads only the newer half of a context."""
+        return replace(self, start=len(self.ids) - max(1, context // 2))
 
     def with_token(self, token: int, n_kept: int) -> "SequenceTail":
         """Return the tail with one more token.
@@ -126,11 +141,12 @@ class SequenceTail:
             n_kept: how many of the last tokens are kept, even if the model does not read them.
         """
         n_dropped = max(0, min(self.start, len(self.ids) - n_kept))
-        return replace(
-            self,
-            ids=(*self.ids[n_dropped:], token),
-            n_prompt=max(0, self.n_prompt - n_dropped),
-            start=self.start - n_dropped,
+        # Not `replace`, which takes twice as long.
+        return SequenceTail(
+            (*self.ids[n_dropped:], token),
+            max(0, self.n_prompt - n_dropped),
+            self.start - n_dropped,
+            self.has_prompt,
         )
 
 
@@ -183,14 +199,7 @@ class Continuation:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> StepOutput:
         """Encode the prompts, or the last tokens of those that are too long; none may be empty."""
-        # An empty prompt is encoded as an end token, which no other has.
-        tails = [
-            SequenceTail(
-                tuple(p[-self.context :]), min(len(p), self.context), has_prompt=tuple(p) != (self.end,)
-            )
-            for p in prompts
-        ]
-        return self._read(tails, 1)
+        return self._read([SequenceTail.of(prompt, self.context, self.end) for prompt in prompts], 1)
 
     def step(
         self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
@@ -201,10 +210,11 @@ class Continuation:
         assert isinstance(state, ContinuedState)
         pairs = zip(state.tails, ids.tolist(), strict=True)
         tails = [tail.with_token(token, self.stops.max_tokens) for tail, token in pairs]
-        overflows = [len(tail.visible) > self.context for tail in tails]
+        overflows = [tail.n_visible > self.context for tail in tails]
         if any(overflows):
             shortened = [
-                self._slide(tail) if slides else tail for tail, slides in zip(tails, overflows, strict=True)
+                tail.slid(self.context) if slides else tail
+                for tail, slides in zip(tails, overflows, strict=True)
             ]
             return self._read(shortened, state.model_state.width)
         if self._step is not None:
@@ -213,9 +223,6 @@ class Continuation:
         tokens = Tokens(ids, state.model_state.next_layout((1,) * len(ids)))
         hidden, model_state = self.model.extend(tokens, state.model_state)
         return self._output(self.head(hidden), model_state, tails)
-
-    def _slide(self, tail: SequenceTail) -> SequenceTail:
-        return replace(tail, start=len(tail.ids) - max(1, self.context // 2))
 
     def _read(self, tails: Sequence[SequenceTail], width: int) -> StepOutput:
         """Encode the visible tokens of the sequences, from the first position."""
@@ -231,10 +238,15 @@ class Continuation:
         ended = [
             n for n, tail in candidates if self.stops.reached(tail.generated, is_continuation=tail.has_prompt)
         ]
-        if ended:
-            logits[ended] = float("-inf")
-            logits[ended, self.end] = 0.0
+        allow_only(logits, ended, self.end)
         return StepOutput(torch.as_tensor(logits), ContinuedState(model_state, tuple(tails)))
+
+
+def allow_only(logits: Float[Tensor, "N V"], rows: Sequence[int], token: int) -> None:
+    """Make a token the only possible one of these rows, in place."""
+    if rows:
+        logits[rows] = float("-inf")
+        logits[rows, token] = 0.0
 
 
 # Maximum number of tokens of the rectangle [prompts, hypotheses, longest] that is decoded together.
@@ -353,7 +365,7 @@ class Completer(Streaming):
                 [prompts[i] for i in group], [first + i for i in group], on_text, [wanted[i] for i in group]
             )
             for i, hypotheses in zip(group, hypothesis_lists, strict=True):
-                results[i] = self._prediction(texts[i], prompts[i], hypotheses, wanted[i])
+                results[i] = self.prediction(texts[i], prompts[i], hypotheses, wanted[i])
             self.options.progress(len(group))
         return results
 
@@ -377,7 +389,7 @@ class Completer(Streaming):
         specials = self.tokenizer.specials
         device = next(self.model.parameters()).device
         continuation = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
-        with evaluating(self.model), streamed(self._detokenizer(prompts[0]), on_text) as on_token:
+        with evaluating(self.model), streamed(self.detokenizer(prompts[0]), on_text) as on_token:
             first_output = continuation.prefill([prompt or [specials.end] for prompt in prompts])
             request = Request(
                 first_output,
@@ -395,7 +407,7 @@ class Completer(Streaming):
             )
             return decode(with_spares(self.decoding), request)
 
-    def _detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
+    def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
         """Return the detokenizer of the answer to a prompt."""
         stops = self.stops
         return Detokenizer(
@@ -407,14 +419,22 @@ class Completer(Streaming):
             is_ended=lambda text: stops.before(text) != text,
         )
 
-    def _prediction(
+    def prediction(
         self,
         text: str,
         prompt: Sequence[int],
         hypotheses: Sequence[Hypothesis],
         constraints: OutputConstraints,
     ) -> Prediction:
-        found = answers(self._detokenizer(prompt), hypotheses, self.decoding)
+        """Return the prediction of the decoded hypotheses of a prompt, best first.
+
+        Args:
+            text: the input.
+            prompt: the tokens of prefix and input.
+            hypotheses: as the decoder returned them.
+            constraints: of this output.
+        """
+        found = answers(self.detokenizer(prompt), hypotheses, self.decoding)
         best, *alternatives = (self.constraints.checked(answer, constraints) for answer in found)
         unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
         limit = self.limits.max_new_tokens
