@@ -28,6 +28,9 @@ from heedful.serve.requests import GoneError, body_of, valid
 from heedful.serve.service import Limits, Served
 from heedful.typing import JsonObject
 
+ERROR: JsonObject = {"type": "object", "required": ["error"]}
+"""An error is a text; those of an address or a host are objects, as everywhere."""
+
 AUTO = "auto"
 """The source language is not said."""
 
@@ -228,7 +231,7 @@ def add_libretranslate(app: FastAPI, handlers: Handlers, keys: Keys) -> None:
         libretranslate.translate,
         methods=["POST"],
         summary="Translations, by the codes of two languages",
-        responses={**refusals(), 200: {"content": {"application/json": {}}}},
+        responses={**refusals(ERROR), 200: {"content": {"application/json": {}}}},
         response_class=Response,
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )

@@ -28,9 +28,9 @@ REFUSALS = {
 }
 
 
-def refusals() -> dict[int | str, dict[str, Any]]:
-    """Return the descriptions of the answers that are errors."""
-    content = {"application/json": {"schema": ERROR}}
+def refusals(schema: JsonObject = ERROR) -> dict[int | str, dict[str, Any]]:
+    """Return the descriptions of the answers that are errors, whose bodies have this schema."""
+    content = {"application/json": {"schema": schema}}
     return {status: {"description": text, "content": content} for status, text in REFUSALS.items()}
 
 
