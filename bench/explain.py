@@ -21,6 +21,7 @@ from typing import Any
 from harness.machine import describe
 from harness.report import grid, number, write
 from harness.turns import Lock, log
+from harness.untrained import write_untrained
 
 SENTENCE = "I enjoyed the film transformers"
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "dog", "lay", "by", "red", "log")
@@ -49,39 +50,16 @@ def train_phrasebook(folder: Path, updates: int) -> Path:
 
 def random_encoder(folder: Path, shape: dict[str, Any]) -> Path:
     """Write the run folder of a classifier with random weights; return its path."""
-    import torch
-
-    from heedful.artifacts.run_folder import RunFolder, write_json, write_text
-    from heedful.data.sources import LocatedRow, Location
-    from heedful.recipes.trees import Mark, Tree
-    from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.reading import recipe_from
-    from heedful.runs.train import seal
-    from heedful.tasks.registry import task_for
-
     rows = [{"text": " ".join(WORDS), "label": label} for label in ("yes", "no")]
     source = {"kind": "jsonl", "paths": "x", "columns": {"text": "x", "label": "x"}}
-    recipe = recipe_from(
-        Tree.of(
-            {
-                "task": {"kind": "classification"},
-                "data": {"train": source, "valid": source},
-                "tokenizer": {"subwords": {"kind": "word", "min_frequency": 1}},
-                "model": {"kind": "encoder", "max_length": 512, **shape},
-                "training": {"max_updates": 1},
-            },
-            Mark(Path(__file__).name),
-        )
-    )
-    task, run = task_for(recipe), RunFolder(folder / "encoder")
-    task.fit_processor(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
-    run.path.mkdir()
-    write_json(run.environment, {})
-    write_text(run.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    task.save(run)
-    torch.manual_seed(1)
-    seal(run, recipe, task.build_model(), {})
-    return run.path
+    settings = {
+        "task": {"kind": "classification"},
+        "data": {"train": source, "valid": source},
+        "tokenizer": {"subwords": {"kind": "word", "min_frequency": 1}},
+        "model": {"kind": "encoder", "max_length": 512, **shape},
+        "training": {"max_updates": 1},
+    }
+    return write_untrained(folder / "encoder", settings, rows)
 
 
 def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.untrained import write_untrained
+
 TINY = {
     "d_model": 128,
     "n_layers": 4,
@@ -68,16 +70,6 @@ def make(name: str, folder: Path, *, small: bool = False) -> Path:
         folder: in which the folder of the run is made.
         small: make a much smaller one, to see whether a measurement runs.
     """
-    import torch
-
-    from heedful.artifacts.run_folder import RunFolder, write_json, write_text
-    from heedful.data.sources import LocatedRow, Location
-    from heedful.recipes.trees import Mark, Tree
-    from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.reading import recipe_from
-    from heedful.runs.train import seal
-    from heedful.tasks.registry import task_for
-
     kind = KINDS[name]
     model = {**kind.model, **_SMALL} if small else kind.model
     source = {"kind": "jsonl", "paths": "x", "columns": dict.fromkeys(kind.columns, "x")}
@@ -89,21 +81,12 @@ def make(name: str, folder: Path, *, small: bool = False) -> Path:
         "training": {"max_updates": 1},
         **dict(kind.more),
     }
-    recipe = recipe_from(Tree.of(tree, Mark(Path(__file__).name)))
     words = [f"w{n}" for n in range(kind.words)]
     texts = [" ".join(words[n : n + 100]) for n in range(0, len(words), 100)]
     rows = [dict.fromkeys(kind.columns, text) for text in texts]
     if "label" in kind.columns:
         rows = [{**row, "label": LABELS[n % len(LABELS)]} for n, row in enumerate(rows)]
-    task, run = task_for(recipe), RunFolder(folder / name)
-    task.fit_processor(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
-    run.path.mkdir()
-    write_json(run.environment, {})
-    write_text(run.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    task.save(run)
-    torch.manual_seed(1)
-    seal(run, recipe, task.build_model(), {})
-    return run.path
+    return write_untrained(folder / name, tree, rows)
 
 
 def random_texts(n: int, seed: int = 0, words: int = 10_000) -> list[str]:
