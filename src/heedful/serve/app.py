@@ -26,9 +26,28 @@ TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()) -> App:
     """Return the application of a service; see `Protection` for ``hosts`` and ``keys``."""
     handlers, known = Handlers(service), Keys(keys)
-    app = FastAPI(
-        title="heedful", docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False
-    )
+    # A redirect would name the address of this process, not that of a proxy before it.
+    app = FastAPI(title="heedful", docs_url=None, redoc_url=None, redirect_slashes=False)
+    add_verbs(app, handlers)
+    add_reports(app, handlers)
+    add_openai(app, handlers)
+    add_libretranslate(app, handlers, known)
+    add_page(app)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return Response(error_body(str(error.detail)), error.status_code, error.headers, "application/json")
+
+    if keys:
+        described = app.openapi()  # made once, and kept by the application
+        scheme = {"key": {"type": "http", "scheme": "bearer"}}
+        described.setdefault("components", {})["securitySchemes"] = scheme
+        described["security"] = [{"key": []}]
+    return Protection(app, hosts, known)  # type: ignore[arg-type]
+
+
+def add_verbs(app: FastAPI, handlers: Handlers) -> None:
+    """Add the routes of the verbs of a run."""
 
     def add(verb: str, summary: str, answer: Callable[[str, Request], Awaitable[Response]]) -> None:
         app.add_api_route(
@@ -61,14 +80,16 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             response.headers["content-security-policy"] = EXPLANATION_POLICY
         return response
 
-    async def stream(name: str, request: Request) -> Response:
-        return await handlers.stream(name, request)
-
     add("predict", "The answer to each input", with_verb("predict"))
     add("score", "The log-probability of each token of given texts", with_verb("score"))
     add("embed", "A vector of each input", with_verb("embed"))
     add("explain", "Why a run answers one input as it does: JSON, or a page (Accept: text/html)", explain)
-    add("stream", "The answer to one input, piece by piece, as server-sent events", stream)
+    add("stream", "The answer to one input, piece by piece, as server-sent events", handlers.stream)
+
+
+def add_reports(app: FastAPI, handlers: Handlers) -> None:
+    """Add the routes that tell what is served, and how it is."""
+    service = handlers.service
 
     @app.get("/v1/runs", summary="What is served")
     async def runs() -> JsonObject:
@@ -99,19 +120,3 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
             counter.inc(served.engines.restarts - served.noted_restarts)
             served.noted_restarts = served.engines.restarts
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    add_openai(app, handlers)
-    add_libretranslate(app, handlers, known)
-    add_page(app)
-
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Response:
-        return Response(error_body(str(error.detail)), error.status_code, error.headers, "application/json")
-
-    if keys:
-        described = app.openapi()  # made once, and kept by the application
-        described.setdefault("components", {})["securitySchemes"] = {
-            "key": {"type": "http", "scheme": "bearer"}
-        }
-        described["security"] = [{"key": []}]
-    return Protection(app, hosts, known)  # type: ignore[arg-type]

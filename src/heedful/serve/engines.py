@@ -290,7 +290,8 @@ class Engines:
         """Called with the number of requests of each batch."""
         self.log: Callable[[str], None] = lambda line: None
         """Writes a line for the person who started the service."""
-        self._description: JsonObject = {}
+        self._lost_description: JsonObject = {}
+        """That of an engine that was lost, while no other one is ready."""
         self._failures_in_a_row = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -324,8 +325,9 @@ class Engines:
     @property
     def description(self) -> JsonObject:
         """What the run can do; empty before the first engine is ready."""
-        self._description = next((e.description for e in self.engines if e.description), self._description)
-        return self._description
+        return next(
+            (engine.description for engine in self.engines if engine.description), self._lost_description
+        )
 
     def least_loaded(self) -> EngineProcess:
         """Return the engine with the fewest tokens in its hands.
@@ -372,6 +374,7 @@ class Engines:
         """Start another engine for one that is lost, later if it was never ready."""
         if lost in self.engines and not self._stopping and (lost.failure is None or self.restarts):
             self.engines.remove(lost)
+            self._lost_description = lost.description or self._lost_description
             self.restarts += 1
             self.log(f"heedful: an engine of {self.run.name} was lost; another one starts")
             self._failures_in_a_row = 0 if lost.description else self._failures_in_a_row + 1

@@ -76,6 +76,11 @@ async def first_of(work: Awaitable[T], request: Request) -> T:
             task.cancel()
 
 
+def json_response(content: object) -> Response:
+    """Return a response with JSON."""
+    return Response(json.dumps(content, ensure_ascii=False), media_type="application/json")
+
+
 class Handlers:
     """Answers the requests of a service."""
 
@@ -180,17 +185,8 @@ class Handlers:
         Raises:
             RefusedError: it is not let in, not valid, not in time, or its engine was lost.
         """
-        pending = self._admit(asked, served, body)
-        deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
-        try:
-            engine = served.engines.least_loaded()
-            async with aclosing(engine.request(asked.verb, payload, pending)) as frames:
-                frame = await _next_before(deadline, frames)
-                assert frame is not None, "an engine answers or refuses"
-                self._note_answer(pending, frame)
-                return frame.payload
-        finally:
-            self._release(served, pending)
+        async with aclosing(self._frames(asked, served, payload, body)) as frames:
+            return (await anext(frames)).payload
 
     async def pieces(
         self, asked: Asked, served: Served, payload: bytes, body: RequestBody
@@ -200,24 +196,40 @@ class Handlers:
         Raises:
             RefusedError: as of `answer_to`.
         """
+        has_begun = False
         with self.noted(asked):
-            pending, has_begun = self._admit(asked, served, body), False
-            deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
-            try:
-                engine = served.engines.least_loaded()
-                async with aclosing(engine.request("predict", payload, pending, stream=True)) as frames:
-                    while (frame := await _next_before(deadline, frames)) is not None:
-                        if "piece" not in frame.header:
-                            self._note_answer(pending, frame)
-                            yield frame.payload
-                            continue
-                        if not has_begun:
-                            has_begun = True
-                            seconds = time.perf_counter() - asked.begun
-                            self.service.metrics.first_piece_seconds.labels(served.name).observe(seconds)
-                        yield frame.payload.decode()
-            finally:
-                self._release(served, pending)
+            async with aclosing(self._frames(asked, served, payload, body)) as frames:
+                async for frame in frames:
+                    if "piece" not in frame.header:
+                        yield frame.payload
+                        continue
+                    if not has_begun:
+                        has_begun = True
+                        seconds = time.perf_counter() - asked.begun
+                        self.service.metrics.first_piece_seconds.labels(served.name).observe(seconds)
+                    yield frame.payload.decode()
+
+    async def _frames(
+        self, asked: Asked, served: Served, payload: bytes, body: RequestBody
+    ) -> AsyncGenerator[Frame, None]:
+        """Let a request in, and yield what its engine sends: the pieces of a stream, and last the answer.
+
+        Raises:
+            RefusedError: as of `answer_to`.
+        """
+        pending = self._admit(asked, served, body)
+        deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
+        is_stream = asked.verb == "stream"
+        verb = "predict" if is_stream else asked.verb
+        try:
+            engine = served.engines.least_loaded()
+            async with aclosing(engine.request(verb, payload, pending, stream=is_stream)) as frames:
+                while (frame := await _next_before(deadline, frames)) is not None:
+                    if "piece" not in frame.header:
+                        self._note_answer(pending, frame)
+                    yield frame
+        finally:
+            self._release(served, pending)
 
     async def sent(self, events: AsyncGenerator[bytes, None], request: Request) -> Response:
         """Return a response with these events.

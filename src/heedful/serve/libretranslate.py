@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from heedful.errors import nearest
 from heedful.serve.admission import RefusedError
-from heedful.serve.handlers import Asked, Handlers
+from heedful.serve.handlers import Asked, Handlers, json_response
 from heedful.serve.openapi import refusals
 from heedful.serve.protection import Keys
 from heedful.serve.requests import GoneError, body_of, valid
@@ -112,17 +112,14 @@ class LibreTranslate:
         Raises:
             RefusedError: there is none, or the source is not said and there are several.
         """
-        pairs = {served.languages: served for served in reversed([*self.handlers.service.runs.values()])}
-        pairs.pop(None, None)
-        found = {pair: run for pair, run in pairs.items() if pair and pair[1] == target}
-        if source != AUTO:
-            found = {pair: run for pair, run in found.items() if pair and pair[0] == source}
-        if len(found) == 1:
-            return next(iter(found.values()))
+        known = [(run.languages, run) for run in self.handlers.service.runs.values() if run.languages]
+        found = [(pair, run) for pair, run in known if pair[1] == target and source in (AUTO, pair[0])]
+        if len({pair for pair, _ in found}) == 1:
+            return found[0][1]
         if found:
             raise RefusedError(f"source: {NO_DETECTION}", 400, "invalid")
-        known = sorted(f"{pair[0]}:{pair[1]}" for pair in pairs if pair)
-        listed = ", ".join(known) or "none: give the languages of a run by RUN=en:ta, or in its recipe"
+        pairs = sorted({":".join(pair) for pair, _ in known})
+        listed = ", ".join(pairs) or "none: give the languages of a run by RUN=en:ta, or in its recipe"
         raise RefusedError(f"this service does not translate so; it has {listed}", 400, "unknown")
 
     async def translate(self, request: Request) -> Response:
@@ -150,7 +147,7 @@ class LibreTranslate:
         if body.source == AUTO:
             source = {"confidence": 0, "language": served.languages[0] if served.languages else AUTO}
             answer["detectedLanguage"] = source if is_one else [source] * len(texts)
-        return _json(answer)
+        return json_response(answer)
 
     def refusal(self, error: RefusedError | GoneError) -> Response:
         """Return an error as LibreTranslate's clients read it: the message is the entry ``error``."""
@@ -170,10 +167,7 @@ async def translation_of(request: Request, limits: Limits) -> Translation:
         GoneError: the client left before its end.
     """
     payload = await body_of(request, limits)
-    if (
-        request.headers.get("content-type", "").partition(";")[0].strip()
-        == "application/x-www-form-urlencoded"
-    ):
+    if request.headers.get("content-type", "").partition(";")[0].strip() == FORM:
         payload = json.dumps(_fields(payload)).encode()
     return valid(payload, Translation)
 
@@ -206,10 +200,6 @@ def _content(body: Translation) -> JsonObject:
     inputs = [body.q] if isinstance(body.q, str) else body.q
     n_best = {"n_best": body.alternatives + 1} if body.alternatives else {}
     return {"inputs": inputs, **n_best}
-
-
-def _json(content: Any) -> Response:
-    return Response(json.dumps(content, ensure_ascii=False), media_type="application/json")
 
 
 def add_libretranslate(app: FastAPI, handlers: Handlers, keys: Keys) -> None:

@@ -25,7 +25,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from heedful.serve.admission import RefusedError
-from heedful.serve.handlers import Asked, Handlers
+from heedful.serve.handlers import Asked, Handlers, json_response
 from heedful.serve.openapi import refusals
 from heedful.serve.requests import GoneError, content_of
 from heedful.serve.service import Served
@@ -151,7 +151,7 @@ class OpenAI:
                 found = await self.handlers.ask(asked, content, request)
         except (RefusedError, GoneError) as error:
             return self.handlers.refusal(error)
-        return _json(self._completions(body, found["completions"]))
+        return json_response(self._completions(body, found["completions"]))
 
     def _completion_request(self, body: Completions) -> tuple[Served, JsonObject]:
         refuse_unsupported(body)
@@ -242,7 +242,7 @@ class OpenAI:
             for i, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
-        return _json({"object": "list", "model": body.model, "data": data, "usage": usage})
+        return json_response({"object": "list", "model": body.model, "data": data, "usage": usage})
 
 
 def packed(vector: list[float]) -> str:
@@ -272,10 +272,6 @@ def _data(content: JsonObject) -> bytes:
     return b"data: " + json.dumps(content, ensure_ascii=False).encode() + b"\n\n"
 
 
-def _json(content: JsonObject) -> Response:
-    return Response(json.dumps(content, ensure_ascii=False), media_type="application/json")
-
-
 def add_openai(app: FastAPI, handlers: Handlers) -> None:
     """Add the routes of this interface."""
     openai = OpenAI(handlers)
@@ -291,7 +287,7 @@ def add_openai(app: FastAPI, handlers: Handlers) -> None:
     @app.get("/v1/models/{name}", summary="A run", responses=refusals(), response_model=None)
     async def model(name: str) -> Response:
         try:
-            return _json(openai.model(name))
+            return json_response(openai.model(name))
         except RefusedError as error:
             return handlers.refusal(error)
 

@@ -22,7 +22,7 @@ def served(tmp_path):
 
     def of(description, cache_memory=None):
         engines = Engines(ServedRun("run", str(tmp_path)), 1, 30.0)
-        engines._description = description
+        engines._lost_description = description
         return served_run(engines, Limits(), cache_memory)
 
     return of

@@ -46,7 +46,7 @@ class Generation:
         decoding: how it is decoded; `fits` must hold.
         stops: texts at which it ends.
         ordinal: its number; sampling draws for each number independently.
-        constraints: further constraints, besides those of ``decoding``.
+        constraints: those of its output, in addition to those of ``decoding``.
         on_token: called with every token as soon as it is chosen; not for the end token. If it raises, only
             this generation ends, with that ``error``.
     """
