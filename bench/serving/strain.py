@@ -321,7 +321,12 @@ def engine_start_seconds(bench: Bench, name: str) -> float:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with own, subprocess.Popen(command, pass_fds=[other.fileno()], env=environment) as process:
         other.close()
-        run = {"run": str(bench.path(name)), "precision": bench.precision, "device": "cpu"}
+        run = {
+            "run": str(bench.path(name)),
+            "precision": bench.precision,
+            "device": "cpu",
+            "cache_memory": None,
+        }
         own.sendall(Frame({"start": run}).packed())
         unpacker = Unpacker()
         while data := own.recv(1 << 16):

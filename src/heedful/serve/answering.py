@@ -27,7 +27,7 @@ from heedful.serve.completions import completion, writer_of
 from heedful.tasks.abstaining import Abstaining
 from heedful.tasks.embedding import Embedding
 from heedful.tasks.generation.output_constraints import NO_CONSTRAINTS, OutputConstraints, arguments_of
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
 
@@ -68,6 +68,36 @@ class Body:
         if not isinstance(inputs, list):
             raise RequestError("inputs: expected a list")
         return cls(inputs, {name: value for name, value in found.items() if value is not None})
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A request that is read and checked, before anything is predicted.
+
+    Args:
+        predictor: what predicts.
+        inputs: of the predictor.
+        constraints: of each output; empty: none.
+        to_json: maps the predictions, in order, to the objects of the answer.
+    """
+
+    predictor: Any
+    inputs: Sequence[TaskInput]
+    constraints: Sequence[OutputConstraints]
+    to_json: Callable[[Sequence[Prediction]], list[JsonObject]]
+
+    def answers(self, **arguments: Any) -> list[JsonObject]:
+        """Return the objects of the answer; arguments are those of the predictor."""
+        constraints = arguments_of(self.constraints)
+        return self.to_json(self.predictor.predict(self.inputs, **constraints, **arguments))
+
+
+class NoTokens:
+    """Predicts the empty continuation of prompts, of which only the log-probabilities are wanted."""
+
+    def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
+        """Return the predictions."""
+        return [Prediction("", finished=False) for _ in inputs]
 
 
 class Answering:
@@ -118,15 +148,17 @@ class Answering:
         Raises:
             RequestError: an input or an option is invalid.
         """
-        compute = {
-            "predict": self._predict,
-            "complete": self._complete,
-            "score": self._score,
-            "embed": self._embed,
-        }[verb]
         columns = self._columns(verb)
         read = [self._records(body, columns) for body in bodies]
-        answers = iter(compute([record for records in read for record in records], bodies[0].options))
+        together, options = [record for records in read for record in records], bodies[0].options
+        match verb:
+            case "score":
+                found = self._score(together, options)
+            case "embed":
+                found = self._embed(together, options)
+            case _:
+                found = self._prepared(verb, together, options).answers()
+        answers = iter(found)
         return [[next(answers) for _ in records] for records in read]
 
     def stream(self, body: Body, on_text: Callable[[str], None]) -> JsonObject:
@@ -135,53 +167,75 @@ class Answering:
         Raises:
             RequestError: there are several inputs, or the decoding does not support streaming.
         """
-        if len(body.inputs) != 1:
-            raise RequestError(f"inputs: a stream answers one input, got {len(body.inputs)}")
-        _check_names(
-            body.options, {*SHARED_OPTIONS, *TASK_OPTIONS, *CONSTRAINTS} - {"threshold", "otherwise"}
-        )
-        (record,) = self._records(body, self._columns("predict"))
+        (answer,) = self.prepared("stream", body).answers(on_text=on_text)
+        return answer
+
+    def prepared(self, verb: str, body: Body) -> Prepared:
+        """Return a request whose inputs and options are read and checked.
+
+        Args:
+            verb: ``predict``, ``complete`` or ``stream``.
+            body: the request.
+
+        Raises:
+            RequestError: an input or an option is invalid.
+        """
+        return self._prepared(verb, self._records(body, self._columns(verb)), body.options)
+
+    def _prepared(self, verb: str, records: Sequence[Record], options: JsonObject) -> Prepared:
+        prepare = {"predict": self._prediction, "complete": self._completion, "stream": self._streamed}[verb]
+        return prepare(records, options)
+
+    def _streamed(self, records: Sequence[Record], options: JsonObject) -> Prepared:
+        if len(records) != 1:
+            raise RequestError(f"inputs: a stream answers one input, got {len(records)}")
+        _check_names(options, {*SHARED_OPTIONS, *TASK_OPTIONS, *CONSTRAINTS} - {"threshold", "otherwise"})
+        (record,) = records
         if record.error is not None:
             raise record.error
-        predictor = self._predictor(body.options)
-        streams = streaming(predictor, self.run.recipe.task.kind)
-        wanted = self._constraints([record], body.options)
-        own = wanted if any(wanted) else []
-        (prediction,) = streams.predict(
-            [self.run.task.columns.input_of(record.row)], on_text=on_text, constraints=own
+        return Prepared(
+            streaming(self._predictor(options), self.run.recipe.task.kind),
+            [self.run.task.columns.input_of(record.row)],
+            self._constraints(records, options),
+            lambda predictions: [prediction.to_dict(record.fields) for prediction in predictions],
         )
-        return prediction.to_dict(record.fields)
 
-    def _predict(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
+    def _prediction(self, records: Sequence[Record], options: JsonObject) -> Prepared:
         _check_names(options, {*SHARED_OPTIONS, *TASK_OPTIONS, *CONSTRAINTS})
-        predictor = Abstaining.of(
-            self.run.task, self._predictor(options), options.get("threshold"), options.get("otherwise")
+        predictor = self._predictor(options)
+        abstaining = Abstaining.of(
+            self.run.task, predictor, options.get("threshold"), options.get("otherwise")
         )
         columns = self.run.task.columns
         empty = dict.fromkeys(columns.inputs, "")
-        inputs = [columns.input_of(empty if record.error else record.row) for record in records]
-        wanted = self._constraints(records, options)
-        predictions = predictor.predict(inputs, **arguments_of(wanted if any(wanted) else []))
-        return [
-            (Prediction("", error=str(record.error)) if record.error else prediction).to_dict(record.fields)
-            for record, prediction in zip(records, predictions, strict=True)
-        ]
 
-    def _complete(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
-        """Return completions (`heedful.serve.completions`); of no new tokens, only what is echoed."""
+        def to_json(predictions: Sequence[Prediction]) -> list[JsonObject]:
+            pairs = list(zip(records, predictions, strict=True))
+            answers = [
+                Prediction("", error=str(record.error)) if record.error else abstaining.held_back(prediction)
+                for record, prediction in pairs
+            ]
+            return [answer.to_dict(record.fields) for answer, (record, _) in zip(answers, pairs, strict=True)]
+
+        inputs = [columns.input_of(empty if record.error else record.row) for record in records]
+        return Prepared(predictor, inputs, self._constraints(records, options), to_json)
+
+    def _completion(self, records: Sequence[Record], options: JsonObject) -> Prepared:
+        """Prepare completions (`heedful.serve.completions`); of no new tokens, only what is echoed."""
         writer_of(self.run)
         _check_names(options, ("max_new_tokens", "decoding", "stop", "echo", "n_candidates"))
         echo, n_candidates = _flag(options, "echo"), options.get("n_candidates")
         prompts = [str(record.row[self.run.task.columns.inputs[0]]) for record in records]
-        if options.get("max_new_tokens") == 0:
-            predictions = [Prediction("", finished=False) for _ in prompts]
-        else:
-            chosen = {name: value for name, value in options.items() if name not in ("echo", "n_candidates")}
-            predictions = self._predictor(chosen).predict(prompts)
-        return [
-            completion(self.run, prompt, prediction, echo=echo, n_candidates=n_candidates)
-            for prompt, prediction in zip(prompts, predictions, strict=True)
-        ]
+        chosen = {name: value for name, value in options.items() if name not in ("echo", "n_candidates")}
+        predictor = NoTokens() if options.get("max_new_tokens") == 0 else self._predictor(chosen)
+
+        def to_json(predictions: Sequence[Prediction]) -> list[JsonObject]:
+            return [
+                completion(self.run, prompt, prediction, echo=echo, n_candidates=n_candidates)
+                for prompt, prediction in zip(prompts, predictions, strict=True)
+            ]
+
+        return Prepared(predictor, prompts, [], to_json)
 
     def _score(self, records: Sequence[Record], options: JsonObject) -> list[JsonObject]:
         _check_names(options, ())

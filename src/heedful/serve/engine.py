@@ -4,7 +4,7 @@
 
 | frame to the engine | |
 |---|---|
-| ``{"start": {run, precision, device}}`` | the first one: load the run |
+| ``{"start": {run, precision, device, cache_memory}}`` | the first one: load the run |
 | ``{"request": n, "verb", "cost", "stream"}`` + body | answer a request |
 | ``{"cancel": n}`` | nobody waits for it any more |
 
@@ -12,10 +12,13 @@
 |---|---|
 | ``{"ready": {…}}``, ``{"failed": message}`` | the run is loaded: what it can do; or it cannot be loaded |
 | ``{"beat": n, "explained": s}`` | twice a second: steps made, and processor time of the other thread |
-| ``{"taken": [n, …]}`` | a batch begins |
+| ``{"taken": [n, …]}`` | these requests begin together |
 | ``{"piece": n}`` + text | of a stream |
 | ``{"answer": n, "written": k}`` + body | the answer, and how many tokens the model wrote for it |
 | ``{"refused": n, "status", "message"}`` | the request is invalid (422), or failed (500) |
+
+Requests of a language model are decoded in slots (`heedful.serve.continuous_batching`), all others in
+batches. While both wait, a batch is answered between two steps, and steps get as much time as batches.
 
 The process ends as soon as the front does, whatever it is computing.
 """
@@ -27,24 +30,20 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
-from torch import nn
 
 from heedful.api.run import load
 from heedful.errors import HeedfulError, RequestError
-from heedful.explain.views import OVER_INPUTS, VIEWS, views_of
-from heedful.nn.attention.heads import MultiHead
-from heedful.recipes.schema import Recipe
 from heedful.serve.answering import Answering, Body
+from heedful.serve.continuous_batching import ContinuousBatching, Outcome
+from heedful.serve.description import description_of
 from heedful.serve.frames import ENTRIES, Frame, Unpacker
 from heedful.serve.jobs import Job, JobQueue
 from heedful.serve.protection import log_error
-from heedful.tasks.language_modelling.task import LanguageModellingRecipe
 from heedful.tasks.prediction import BATCH_TOKENS
-from heedful.tasks.text_scoring import TextScoring
-from heedful.tasks.translation import TranslationRecipe
 from heedful.typing import JsonObject
 
 BEAT = 0.5
@@ -68,6 +67,25 @@ class Steps:
         return self.unwanted
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for.
+
+    Args:
+        verb: that of the answer; a stream is a prediction.
+        body: the request.
+        is_stream: whether its text is sent piece by piece.
+    """
+
+    verb: str
+    body: Body
+    is_stream: bool
+
+    def answer(self, found: list[JsonObject]) -> JsonObject:
+        """Return the body of the answer: that of a stream is the answer to its only input."""
+        return found[0] if self.is_stream else {ENTRIES[self.verb]: found}
+
+
 class Engine:
     """Reads requests from a socket, answers them, and writes the answers.
 
@@ -79,9 +97,14 @@ class Engine:
         self.connection = connection
         self.changed = threading.Condition()
         self.queue, self.explanations = JobQueue(BATCH_TOKENS), JobQueue(1)
+        self.arrived: list[Job] = []
+        """Requests of a language model that may be decoded in slots."""
+        self.gone: set[int] = set()
+        """Numbers of requests in slots that nobody waits for any more."""
+        self.continuous: ContinuousBatching | None = None
         self.steps = Steps()
         self.in_hand: set[int] = set()
-        """Numbers of the requests that the first thread has taken from the queue."""
+        """Numbers of the requests of the batch that the first thread has taken from the queue."""
         self.abandoned: set[int] = set()
         """Those of them that nobody waits for any more."""
         self.running: dict[int, range] = {}
@@ -107,11 +130,13 @@ class Engine:
             if not (data := self.connection.recv(1 << 16)):
                 return
             frames = [*unpacker.feed(data)]
+        start = frames.pop(0).header["start"]
         try:
-            answering = self._load(frames.pop(0).header["start"])
+            answering = self._load(start)
         except HeedfulError as error:
             self.write({"failed": str(error)})
             return
+        self.continuous = ContinuousBatching.of(answering, start["cache_memory"])
         for frame in frames:
             self._receive(frame)
         self.write({"ready": description_of(answering)})
@@ -119,7 +144,7 @@ class Engine:
         explaining = threading.Thread(target=self._explain, args=(answering,), daemon=True)
         explaining.start()
         threading.Thread(target=self._beat, args=(explaining,), daemon=True).start()
-        self._answer(answering)
+        self._compute(answering)
 
     def _load(self, start: JsonObject) -> Answering:
         torch.set_num_threads(1)
@@ -154,9 +179,11 @@ class Engine:
         is_explanation = verb in ("explain", "page")
         options = json.dumps(body.options, sort_keys=True)
         key = None if is_explanation or header.get("stream") else (verb, options)
-        content = (verb, body, bool(header.get("stream")))
-        queue = self.explanations if is_explanation else self.queue
-        queue.add(Job(number, header["cost"], key, content))
+        job = Job(number, header["cost"], key, Asked(verb, body, bool(header.get("stream"))))
+        if self.continuous is not None and verb in ("predict", "complete"):
+            self.arrived.append(job)
+        else:
+            (self.explanations if is_explanation else self.queue).add(job)
 
     def _cancel(self, number: int) -> None:
         if self.queue.remove(number) or self.explanations.remove(number):
@@ -164,6 +191,8 @@ class Engine:
         if number in self.in_hand:
             self.abandoned.add(number)
             self._mark_unwanted()
+        else:
+            self.gone.add(number)
 
     def _beat(self, explaining: threading.Thread) -> None:
         """Say how far the threads are; an explanation has no steps, so its thread by its processor time."""
@@ -175,38 +204,114 @@ class Engine:
         inputs = (self.running.get(number, ()) for number in self.abandoned)
         self.steps.unwanted = {i for own in inputs for i in own}
 
-    def _next(self, queue: JobQueue) -> list[Job]:
-        """Wait for requests; return those to answer next."""
-        with self.changed:
-            while not len(queue):
-                self.changed.wait()
-            jobs = queue.next_batch()
-            if queue is self.queue:
-                self.in_hand, self.abandoned = {job.number for job in jobs}, set()
-            return jobs
-
     # Answers -----------------------------------------------------------------------------------------------
 
-    def _answer(self, answering: Answering) -> None:
+    def _compute(self, answering: Answering) -> None:
+        """Answer batches, and between them decode in slots, for as long as the last batch took."""
+        ahead = 0.0  # seconds that batches have had more than slots
         while True:
-            jobs = self._next(self.queue)
-            self.write({"taken": [job.number for job in jobs]})
-            verb, body, is_stream = jobs[0].content
-            if is_stream:
-                self._stream(answering, jobs[0], body)
+            batch = self._next_batch(is_due=ahead <= 0)
+            begun = time.monotonic()
+            if batch:
+                self._answer(answering, batch)
+                ahead += time.monotonic() - begun
+            elif self.continuous is not None:
+                self._step(answering, self.continuous)
+                ahead = max(0.0, ahead - (time.monotonic() - begun)) if len(self.continuous) else 0.0
+
+    def _next_batch(self, *, is_due: bool) -> list[Job]:
+        """Wait for requests; return the batch to answer next; empty: it is the turn of the slots.
+
+        Args:
+            is_due: whether a batch may be next while outputs are in slots.
+        """
+        with self.changed:
+            while not (len(self.queue) or self.arrived or (self.continuous and len(self.continuous))):
+                self.changed.wait()
+            in_slots = self.arrived or (self.continuous and len(self.continuous))
+            jobs = self.queue.next_batch() if is_due or not in_slots else []
+            self.in_hand, self.abandoned = {job.number for job in jobs}, set()
+            return jobs
+
+    def _answer(self, answering: Answering, jobs: Sequence[Job]) -> None:
+        """Answer the requests of a batch."""
+        self.write({"taken": [job.number for job in jobs]})
+        if jobs[0].content.is_stream:
+            self._stream(answering, jobs[0])
+        else:
+            self._answer_batch(answering, jobs[0].content.verb, jobs)
+
+    def _step(self, answering: Answering, continuous: ContinuousBatching) -> None:
+        """Let requests in slots, and choose a token of each output there."""
+        with self.changed:
+            arrived, gone = self.arrived, self.gone
+            self.arrived, self.gone = [], set()
+        for number in gone:
+            continuous.remove(number)
+        for job in arrived:
+            if job.number not in gone:
+                self._enter(answering, continuous, job)
+        try:
+            begun, outcomes = continuous.begin()
+            if begun:
+                self.write({"taken": begun})
+            outcomes += continuous.step()
+        except Exception as error:
+            log_error(error, "an engine")
+            self._answer_alone(continuous)
+            return
+        for job, outcome in outcomes:
+            self._end(job, outcome)
+        self.steps()
+
+    def _enter(self, answering: Answering, continuous: ContinuousBatching, job: Job) -> None:
+        """Add a request to those in slots; to the queue, if they do not support it."""
+        asked = job.content
+        try:
+            prepared = answering.prepared("stream" if asked.is_stream else asked.verb, asked.body)
+        except Exception as error:
+            self._fail(job.number, error)
+            return
+        if continuous.supports(prepared):
+            on_text = partial(self._piece, job.number) if asked.is_stream else None
+            continuous.add(job, prepared, on_text)
+            return
+        with self.changed:
+            if job.number not in self.gone:
+                self.queue.add(job)
+
+    def _answer_alone(self, continuous: ContinuousBatching) -> None:
+        """After an error that all requests in slots share, answer each by itself; not what was begun."""
+        for job, is_written in continuous.clear():
+            if is_written:
+                self._refuse(job.number, 500, FAILED)
             else:
-                self._answer_batch(answering, verb, jobs)
+                with self.changed:
+                    self.queue.add(replace(job, key=None))
+
+    def _end(self, job: Job, outcome: Outcome) -> None:
+        """Send the answer of a request, or its error."""
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._send_answers([job], [outcome])
+        except Exception as error:
+            self._fail(job.number, error)
+
+    def _send_answers(self, jobs: Sequence[Job], found: Sequence[list[JsonObject]]) -> None:
+        """Send the answers of requests; an error in one of them comes before any is sent."""
+        pairs = list(zip(jobs, found, strict=True))
+        answers = [_json(job.content.answer(own)) for job, own in pairs]
+        for (job, own), answer in zip(pairs, answers, strict=True):
+            self.write({"answer": job.number, "written": n_written(own)}, answer)
 
     def _answer_batch(self, answering: Answering, verb: str, jobs: Sequence[Job]) -> None:
         """Answer requests together; each by itself if they cannot be joined, or one of them fails."""
-        bodies = [job.content[1] for job in jobs]
+        bodies = [job.content.body for job in jobs]
         try:
             if len(jobs) == 1 or answering.joins(verb, bodies[0]):
                 self._begin(jobs)
-                found = answering.answers(verb, bodies)
-                answers = [_json({ENTRIES[verb]: own}) for own in found]
-                for job, own, answer in zip(jobs, found, answers, strict=True):
-                    self.write({"answer": job.number, "written": n_written(own)}, answer)
+                self._send_answers(jobs, answering.answers(verb, bodies))
                 return
         except Exception as error:
             if len(jobs) == 1:
@@ -222,15 +327,15 @@ class Engine:
         with self.changed:
             self.running, n = {}, 0
             for job in jobs:
-                self.running[job.number] = range(n, n + len(job.content[1].inputs))
+                self.running[job.number] = range(n, n + len(job.content.body.inputs))
                 n = self.running[job.number].stop
             self._mark_unwanted()
 
-    def _stream(self, answering: Answering, job: Job, body: Body) -> None:
+    def _stream(self, answering: Answering, job: Job) -> None:
         self._begin([job])
         try:
-            answer = answering.stream(body, lambda piece: self._piece(job.number, piece))
-            self.write({"answer": job.number, "written": n_written([answer])}, _json(answer))
+            answer = answering.stream(job.content.body, partial(self._piece, job.number))
+            self._send_answers([job], [[answer]])
         except Exception as error:
             self._fail(job.number, error)
         finally:
@@ -242,11 +347,13 @@ class Engine:
 
     def _explain(self, answering: Answering) -> None:
         while True:
-            (job,) = self._next(self.explanations)
-            verb, body, _ = job.content
+            with self.changed:
+                while not len(self.explanations):
+                    self.changed.wait()
+                (job,) = self.explanations.next_batch()
             try:
                 self.write({"taken": [job.number]})
-                text = answering.explanation(body, page=verb == "page")
+                text = answering.explanation(job.content.body, page=job.content.verb == "page")
                 self.write({"answer": job.number}, text.encode())
             except Exception as error:
                 self._fail(job.number, error)
@@ -263,49 +370,9 @@ class Engine:
         self._refuse(number, 500, FAILED)
 
 
-def description_of(answering: Answering) -> JsonObject:
-    """Return what a run can do, for the front and its clients."""
-    run = answering.run
-    task, decoding = run.task, run.recipe.decoding
-    columns = task.columns
-    return {
-        "task": run.recipe.task.kind,
-        "inputs": [*columns.inputs],
-        "optional_inputs": [*columns.optional_inputs],
-        "images": [*columns.images],
-        "generates": bool(task.info.writes),
-        "options": [*task.info.options],
-        "decoding": None if decoding is None else decoding.model_dump(mode="json"),
-        "languages": languages_of(run.recipe),
-        "max_new_tokens": max_new_tokens(run.recipe),
-        "scores": isinstance(task, TextScoring),
-        "labels": run.labels,
-        "views": {name: VIEWS[name].description for name in views_of(run) if name not in OVER_INPUTS},
-        "precision": run.inference(answering.precision).description,
-        "cache_bytes": cache_bytes(run.model) if task.info.writes else 0,
-        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
-    }
-
-
 def n_written(answers: Sequence[JsonObject]) -> int:
     """Return the number of tokens that the model wrote in the best answers."""
-    return sum(len(answer.get("tokens") or ()) for answer in answers)
-
-
-def languages_of(recipe: Recipe) -> JsonObject | None:
-    """Return the codes of the languages that a recipe names; None: it names none."""
-    languages = recipe.task.languages if isinstance(recipe, TranslationRecipe) else None
-    return None if languages is None else languages.model_dump(mode="json")
-
-
-def max_new_tokens(recipe: Recipe) -> int | None:
-    """Return the maximum number of tokens that a language model writes; None: of other models."""
-    return recipe.completion.max_new_tokens if isinstance(recipe, LanguageModellingRecipe) else None
-
-
-def cache_bytes(model: nn.Module) -> int:
-    """Return the most bytes that the keys and values of a token take in all layers, in float32."""
-    return sum(4 * sum(part.sizes[1:]) for part in model.modules() if isinstance(part, MultiHead))
+    return sum(a.get("completion_tokens") or len(a.get("tokens") or ()) for a in answers)
 
 
 def _processor_time(thread: threading.Thread) -> float:

@@ -135,7 +135,8 @@ class EngineProcess:
     Args:
         run: the run that it loads.
         on_lost: called once when it is lost or has failed to start.
-        on_batch: called with the number of requests of each batch that it begins.
+        on_batch: called with the number of requests that it begins together.
+        cache_memory: the bytes that it may take for keys and values; None: not limited.
     """
 
     _numbers = count(1)
@@ -145,8 +146,9 @@ class EngineProcess:
         run: ServedRun,
         on_lost: "Callable[[EngineProcess], None]",
         on_batch: Callable[[int], None] = lambda n: None,
+        cache_memory: int | None = None,
     ) -> None:
-        self.run, self._on_lost, self._on_batch = run, on_lost, on_batch
+        self.run, self._on_lost, self._on_batch, self.cache_memory = run, on_lost, on_batch, cache_memory
         self.pending: dict[int, Pending] = {}
         self.cost = 0
         """The tokens of the requests in its hands."""
@@ -182,7 +184,12 @@ class EngineProcess:
         _, self.connection = await loop.connect_accepted_socket(
             lambda: _Connection(self._receive, self._lose), own
         )
-        run = {"run": self.run.path, "precision": self.run.precision, "device": self.run.device}
+        run = {
+            "run": self.run.path,
+            "precision": self.run.precision,
+            "device": self.run.device,
+            "cache_memory": self.cache_memory,
+        }
         self.connection.write(Frame({"start": run}))
 
     def _receive(self, frame: Frame) -> None:
@@ -287,7 +294,9 @@ class Engines:
         self.engines: list[EngineProcess] = []
         self.restarts = 0
         self.on_batch: Callable[[int], None] = lambda n: None
-        """Called with the number of requests of each batch."""
+        """Called with the number of requests that an engine begins together."""
+        self.cache_memory: int | None = None
+        """The bytes that each engine may take for keys and values; None: not known."""
         self.log: Callable[[str], None] = lambda line: None
         """Writes a line for the person who started the service."""
         self._lost_description: JsonObject = {}
@@ -362,7 +371,7 @@ class Engines:
         Raises:
             StartError: the system refuses a process.
         """
-        engine = EngineProcess(self.run, self._replace, self.on_batch)
+        engine = EngineProcess(self.run, self._replace, self.on_batch, self.cache_memory)
         self.engines.append(engine)
         try:
             await engine.start()

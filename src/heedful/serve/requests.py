@@ -217,7 +217,8 @@ def cost_of(served: Served, verb: str, body: RequestBody, limits: Limits) -> Cos
     what = f"{total:,} tokens, with the longest outputs of all hypotheses"
     if total > limits.tokens:
         raise RefusedError(f"at most {limits.tokens:,}, got {what}", 413, "tokens")
-    if served.cache_memory is not None and total * served.cache_bytes > served.cache_memory:
+    memory = served.engines.cache_memory
+    if memory is not None and total * served.cache_bytes > memory:
         raise RefusedError(f"{what}, do not fit in memory", 413, "memory")
     return Cost(read, expected, total)
 

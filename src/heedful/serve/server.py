@@ -91,9 +91,9 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> Non
     cache_memory = cache_memory_of(groups, available)
     listener = _listener(settings)
     limits = settings.limits
-    service = Service({group.run.name: served_run(group, limits, cache_memory) for group in groups}, limits)
+    service = Service({group.run.name: served_run(group, limits) for group in groups}, limits)
     for group in groups:
-        group.log = log
+        group.log, group.cache_memory = log, cache_memory
         group.on_batch = service.metrics.batch_rows.labels(group.run.name).observe
     balancer = Balancer([*service.runs.values()], available)
     config = uvicorn.Config(

@@ -54,7 +54,6 @@ class Served:
         engines: the processes that answer.
         admission, explanations: the bounds of requests.
         tokenizer: what the tokens of inputs are counted with; None: an input counts as one.
-        cache_memory: bytes that an engine may take for keys and values; None: not known.
         noted_restarts: those that are in the metrics already.
     """
 
@@ -62,7 +61,6 @@ class Served:
     admission: Admission
     explanations: Admission
     tokenizer: Tokenizer | None = None
-    cache_memory: int | None = None
     noted_restarts: int = 0
 
     @property
@@ -130,7 +128,7 @@ class Service:
         raise RefusedError(f"no run of this name{nearest(name, [*self.runs])}", 404, "unknown")
 
 
-def served_run(engines: Engines, limits: Limits, cache_memory: int | None = None) -> Served:
+def served_run(engines: Engines, limits: Limits) -> Served:
     """Return a run for the front, with the tokenizer that counts its inputs; see `Served`."""
     folder = RunFolder(engines.run.path)
     path = next((path for side in SIDES if (path := folder.tokenizer(side)).is_file()), None)
@@ -139,7 +137,6 @@ def served_run(engines: Engines, limits: Limits, cache_memory: int | None = None
         Admission(limits.requests, limits.queue, least_tokens=0),
         Admission(EXPLANATIONS, math.inf, least_tokens=0),
         None if path is None else Tokenizer.load(path),
-        cache_memory,
     )
     served.fit_bounds()
     return served

@@ -23,7 +23,8 @@ def served(tmp_path):
     def of(description, cache_memory=None):
         engines = Engines(ServedRun("run", str(tmp_path)), 1, 30.0)
         engines._lost_description = description
-        return served_run(engines, Limits(), cache_memory)
+        engines.cache_memory = cache_memory
+        return served_run(engines, Limits())
 
     return of
 

@@ -151,8 +151,8 @@ class Generation:
 class Slots:
     """Decodes up to ``n`` generations together; each step chooses one token of each.
 
-    Generations are added and removed between two steps, or by callbacks during one. If a step raises, the
-    slots must not be used any more. They belong to the thread of the model, with which it may decode other
+    Generations are added and removed between two steps, or by callbacks during one. If a step raises, `reset`
+    must follow. They belong to the thread of the model, with which it may decode other
     things between two steps.
 
     Args:
@@ -231,6 +231,11 @@ class Slots:
         generation.removed = True
         if not self._in_step:
             self._drop_ended()
+
+    def reset(self) -> None:
+        """Forget all generations, those of a step that raised too."""
+        self._rows, self._waiting, self._in_step = [], deque(), False
+        self._state = self.model.start(0)
 
     @torch.inference_mode()
     def step(self) -> list[Generation]:
