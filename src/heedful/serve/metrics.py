@@ -45,7 +45,7 @@ class Metrics:
             "heedful_time_to_first_token_seconds", "Of streams", run, buckets=SECONDS, registry=own
         )
         self.batch_rows = Histogram(
-            "heedful_batch_rows", "Requests that are answered together", run, buckets=ROWS, registry=own
+            "heedful_batch_rows", "Requests that begin together", run, buckets=ROWS, registry=own
         )
         self.tokens = Counter("heedful_tokens", "Tokens by kind", ("kind",), registry=own)
         self.restarts = Counter("heedful_engine_restarts", "Engines that were replaced", run, registry=own)
