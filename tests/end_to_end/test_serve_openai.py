@@ -163,6 +163,24 @@ def test_a_stream_has_the_same_text(client):
     assert all(chunk.usage is None for chunk in echoed)
 
 
+LONG = "a b c " * 200
+
+
+def test_what_was_cut_is_noted(client, writer):
+    """In every form; OpenAI's own service refuses prompts that exceed the context, this one cuts them."""
+    (expected,) = writer.predict([LONG], max_new_tokens=3, decoding=GREEDY)
+    assert "were read" in expected.notes[0]
+    settings = {"model": "lm", "max_tokens": 3, "temperature": 0}
+    whole = client.completions.create(**settings, prompt=["a", LONG])
+    assert not any("were read" in note for note in getattr(whole.choices[0], "notes", ()))
+    assert whole.choices[1].notes == [*expected.notes]
+    *_, last = client.completions.create(**settings, prompt=LONG, stream=True)
+    assert last.choices[0].notes == [*expected.notes]
+    short, long = client.embeddings.create(model="mood", input=["a", LONG]).data
+    assert not hasattr(short, "notes")
+    assert long.notes
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

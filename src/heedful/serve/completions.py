@@ -53,6 +53,8 @@ def completion(
         "prompt_tokens": len(read),
         "completion_tokens": len(prediction.ids),
     }
+    if prediction.notes:
+        found["notes"] = [*prediction.notes]
     if n_candidates is not None:
         found["logprobs"] = _log_probs(run, read, prediction.ids, echo=echo, n_candidates=n_candidates)
     return found

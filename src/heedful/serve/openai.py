@@ -182,6 +182,7 @@ class OpenAI:
                 "index": i,
                 "logprobs": each.get("logprobs"),
                 "finish_reason": "stop" if each["finished"] else "length",
+                **notes_of(each),
             }
             for i, each in enumerate(found)
         ]
@@ -195,8 +196,8 @@ class OpenAI:
         head, has_begun = _head(body.model), False
         (prompt,) = content["inputs"]
 
-        def chunk(text: str, reason: str | None = None) -> bytes:
-            choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": reason}
+        def chunk(text: str, reason: str | None = None, **notes: list[str]) -> bytes:
+            choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": reason, **notes}
             return _data({**head, "choices": [choice]})
 
         async with aclosing(self.handlers.pieces_of(asked, content)) as pieces:
@@ -210,7 +211,7 @@ class OpenAI:
                         yield chunk(piece)
                         continue
                     answer = json.loads(piece)
-                    yield chunk("", "stop" if answer.get("finished") else "length")
+                    yield chunk("", "stop" if answer.get("finished") else "length", **notes_of(answer))
                     if body.stream_options is not None and body.stream_options.include_usage:
                         usage = _usage(served.n_tokens(prompt), len(answer.get("tokens") or ()))
                         yield _data({**head, "choices": [], "usage": usage})
@@ -236,13 +237,26 @@ class OpenAI:
         except (RefusedError, GoneError) as error:
             return self.handlers.refusal(error)
         packs = body.encoding_format == "base64"
-        vectors = [each["vector"] for each in found["embeddings"]]
         data = [
-            {"object": "embedding", "index": i, "embedding": packed(vector) if packs else vector}
-            for i, vector in enumerate(vectors)
+            {
+                "object": "embedding",
+                "index": i,
+                "embedding": packed(each["vector"]) if packs else each["vector"],
+                **notes_of(each),
+            }
+            for i, each in enumerate(found["embeddings"])
         ]
         usage = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
         return json_response({"object": "list", "model": body.model, "data": data, "usage": usage})
+
+
+def notes_of(answer: JsonObject) -> dict[str, list[str]]:
+    """Return what is unusual about an answer, such as a text that was cut, as an entry of OpenAI's objects.
+
+    Theirs have none; clients pass unknown entries on.
+    """
+    notes = answer.get("notes") or ([answer["note"]] if "note" in answer else [])
+    return {"notes": notes} if notes else {}
 
 
 def packed(vector: list[float]) -> str:
