@@ -1,7 +1,7 @@
 """The HTTP interface of a service: its routes, described by ``/openapi.json``."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -9,16 +9,18 @@ from fastapi.responses import Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
 
 from heedful.serve.handlers import Handlers
 from heedful.serve.libretranslate import add_libretranslate
 from heedful.serve.openai import add_openai
 from heedful.serve.openapi import answer_of, body_of, refusals
 from heedful.serve.pages import EXPLANATION_POLICY, add_page
-from heedful.serve.protection import App, Keys, Protection, error_body
+from heedful.serve.protection import App, Keys, Protection, Receive, Scope, Send, error_body
 from heedful.serve.service import Service
 from heedful.typing import JsonObject
+
+Answer = Callable[[str, Request], Awaitable[Response]]
+"""Answers a request to the run of a name."""
 
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
@@ -28,7 +30,7 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
     handlers, known = Handlers(service), Keys(keys)
     # A redirect would name the address of this process, not that of a proxy before it.
     app = FastAPI(title="heedful", docs_url=None, redoc_url=None, redirect_slashes=False)
-    add_verbs(app, handlers)
+    verbs = add_verbs(app, handlers)
     add_reports(app, handlers)
     add_openai(app, handlers)
     add_libretranslate(app, handlers, known)
@@ -43,13 +45,39 @@ def app_of(service: Service, hosts: Sequence[str] = (), keys: Sequence[str] = ()
         scheme = {"key": {"type": "http", "scheme": "bearer"}}
         described.setdefault("components", {})["securitySchemes"] = scheme
         described["security"] = [{"key": []}]
-    return Protection(app, hosts, known)  # type: ignore[arg-type]
+    return Protection(Verbs(app, verbs), hosts, known)
 
 
-def add_verbs(app: FastAPI, handlers: Handlers) -> None:
-    """Add the routes of the verbs of a run."""
+class Verbs:
+    """Answers the verbs of runs, and passes all other requests on.
 
-    def add(verb: str, summary: str, answer: Callable[[str, Request], Awaitable[Response]]) -> None:
+    The routes of FastAPI describe the verbs, but take as long as the rest of the front.
+
+    Args:
+        app: the application.
+        answers: by verb, functions of the name of a run and a request.
+    """
+
+    def __init__(self, app: FastAPI, answers: Mapping[str, Answer]) -> None:
+        self.app, self.answers = app, answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        match scope["path"].split("/") if is_post else ():
+            case ["", "v1", "runs", name, verb] if name and verb in self.answers:
+                response = await self.answers[verb](name, Request(scope, receive))
+                await response(scope, receive, send)
+            case _:
+                await self.app(scope, receive, send)
+
+
+def add_verbs(app: FastAPI, handlers: Handlers) -> Mapping[str, Answer]:
+    """Add the routes of the verbs of a run; return what answers them."""
+    answers: dict[str, Answer] = {}
+
+    def add(verb: str, summary: str, answer: Answer) -> None:
+        answers[verb] = answer
         app.add_api_route(
             f"/v1/runs/{{name}}/{verb}",
             answer,
@@ -61,13 +89,7 @@ def add_verbs(app: FastAPI, handlers: Handlers) -> None:
             name=verb,
         )
 
-        async def plain(request: Request) -> Response:
-            return await answer(request.path_params["name"], request)
-
-        # The route above describes the verb, this one answers: FastAPI's takes a third of the front's time.
-        app.router.routes.insert(0, Route(f"/v1/runs/{{name}}/{verb}", plain, methods=["POST"]))
-
-    def with_verb(verb: str) -> Callable[[str, Request], Awaitable[Response]]:
+    def with_verb(verb: str) -> Answer:
         async def answer(name: str, request: Request) -> Response:
             return await handlers.answer(name, verb, request)
 
@@ -85,6 +107,7 @@ def add_verbs(app: FastAPI, handlers: Handlers) -> None:
     add("embed", "A vector of each input", with_verb("embed"))
     add("explain", "Why a run answers one input as it does: JSON, or a page (Accept: text/html)", explain)
     add("stream", "The answer to one input, piece by piece, as server-sent events", handlers.stream)
+    return answers
 
 
 def add_reports(app: FastAPI, handlers: Handlers) -> None:

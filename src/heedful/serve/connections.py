@@ -5,6 +5,7 @@ does not read its answer.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -16,6 +17,9 @@ HEADER_SECONDS = 10.0
 
 ABORT = "heedful.abort"
 """The extension of ASGI with which an application cuts its connection off at once."""
+
+ON_LEFT = "heedful.on_left"
+"""The extension of ASGI whose functions are called when the client leaves; an application adds its own."""
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -38,6 +42,7 @@ class _BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
+        self._on_left: set[Callable[[], None]] = set()
         self._expect_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -49,7 +54,7 @@ class _BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
+        self.scope["extensions"] = {ABORT: self.transport.abort, ON_LEFT: self._on_left}  # type: ignore[dict-item]
         self._expect_headers()
 
     def on_headers_complete(self) -> None:
@@ -65,6 +70,8 @@ class _BoundedConnection(HttpToolsProtocol):
         if self._unsent is not None:
             self._unsent.cancel()
         super().connection_lost(exc)
+        for leave in [*self._on_left]:
+            leave()
 
     def _expect_headers(self) -> None:
         if self._reading is None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -81,7 +81,7 @@ class Pending:
         explains: whether it is an explanation.
         frames: what the engine sent.
         taken: called when the engine begins.
-        is_taken, is_answered: how far it is.
+        is_taken, is_answered, is_over: how far it is.
     """
 
     cost: int
@@ -92,6 +92,31 @@ class Pending:
     taken: Callable[[], None] = lambda: None
     is_taken: bool = False
     is_answered: bool = False
+    is_over: bool = False
+
+    async def next_frame(self) -> Frame:
+        """Return the next piece of a stream, or the answer, which is the last frame.
+
+        Raises:
+            RefusedError: the request is invalid, its engine is lost, or its time is over (`expire`).
+        """
+        frame = await self.frames.get()
+        match frame.header:
+            case {"late": True}:
+                raise RefusedError("the time for this request is over", 503, "deadline", 1)
+            case {"lost": True}:
+                self.is_over = True
+                raise RefusedError(LOST, 503, "lost", 1)
+            case {"refused": _, "status": status, "message": message}:
+                self.is_over = True
+                raise RefusedError(message, status, "invalid")
+            case {"answer": _}:
+                self.is_answered = self.is_over = True
+        return frame
+
+    def expire(self) -> None:
+        """Note that the time for the request is over."""
+        self.frames.put_nowait(Frame({"late": True}))
 
 
 class _Connection(asyncio.Protocol):
@@ -236,37 +261,20 @@ class EngineProcess:
             pending.frames.put_nowait(Frame({"lost": True}))
         self._on_lost(self)
 
-    async def request(
-        self, verb: str, payload: bytes, pending: Pending, *, stream: bool = False
-    ) -> AsyncGenerator[Frame, None]:
-        """Send a request; yield the pieces of a stream, and last the answer.
-
-        What is abandoned before the answer is cancelled in the engine.
-
-        Raises:
-            RefusedError: the request is invalid, or the engine is lost.
-        """
+    @contextlib.contextmanager
+    def request(self, verb: str, payload: bytes, pending: Pending, *, stream: bool = False) -> Iterator[None]:
+        """Send a request, whose frames come to ``pending``; at the end, cancel it if it is not over."""
         number = next(self._numbers)
         self.pending[number] = pending
         self.cost += pending.cost
         header = {"request": number, "verb": verb, "cost": pending.cost, "stream": stream}
         self.connection.write(Frame(header, payload))
-        is_answered = False
         try:
-            while not is_answered:
-                frame = await pending.frames.get()
-                if "lost" in frame.header:
-                    is_answered = True
-                    raise RefusedError(LOST, 503, "lost", 1)
-                if "refused" in frame.header:
-                    is_answered = True
-                    raise RefusedError(frame.header["message"], frame.header["status"], "invalid")
-                is_answered = "answer" in frame.header
-                yield frame
+            yield
         finally:
             del self.pending[number]
             self.cost -= pending.cost
-            if not is_answered and not self.is_lost:
+            if not pending.is_over and not self.is_lost:
                 self.connection.write(Frame({"cancel": number}))
 
     async def stop(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -17,8 +17,9 @@ from fastapi.responses import Response
 
 from heedful.serve.admission import RefusedError
 from heedful.serve.bodies import RequestBody
+from heedful.serve.connections import ON_LEFT
 from heedful.serve.engines import Pending
-from heedful.serve.events import EventStream, client_left, event_of
+from heedful.serve.events import EventStream, event_of
 from heedful.serve.frames import Frame
 from heedful.serve.protection import error_body
 from heedful.serve.requests import GoneError, cost_of, parsed, read
@@ -45,35 +46,31 @@ class Asked:
     tokens: int = 0
 
 
-async def _next_before(deadline: float, frames: AsyncGenerator[Frame, None]) -> Frame | None:
-    """Return the next frame, or None after the last.
-
-    Raises:
-        RefusedError: there is none before the deadline.
-    """
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(frames, None)
-    except TimeoutError:
-        raise RefusedError("the time for this request is over", 503, "deadline", 1) from None
-
-
 async def first_of(work: Awaitable[T], request: Request) -> T:
     """Return the result of some work, unless the client leaves before.
 
     Raises:
         GoneError: it did.
     """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(client_left(request.receive))
+    task, has_left = asyncio.current_task(), False
+    assert task is not None
+
+    def leave() -> None:
+        nonlocal has_left
+        has_left = True
+        task.cancel()
+
+    on_left: set[Callable[[], None]] = request.scope["extensions"][ON_LEFT]
+    on_left.add(leave)
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise GoneError
+        return await work
+    except asyncio.CancelledError:
+        if has_left:
+            task.uncancel()
+            raise GoneError from None
+        raise
     finally:
-        for task in (working, leaving):
-            task.cancel()
+        on_left.discard(leave)
 
 
 def json_response(content: object) -> Response:
@@ -185,8 +182,8 @@ class Handlers:
         Raises:
             RefusedError: it is not let in, not valid, not in time, or its engine was lost.
         """
-        async with aclosing(self._frames(asked, served, payload, body)) as frames:
-            return (await anext(frames)).payload
+        with self._asking(asked, served, payload, body) as pending:
+            return (await self._next_frame(pending)).payload
 
     async def pieces(
         self, asked: Asked, served: Served, payload: bytes, body: RequestBody
@@ -197,39 +194,42 @@ class Handlers:
             RefusedError: as of `answer_to`.
         """
         has_begun = False
-        with self.noted(asked):
-            async with aclosing(self._frames(asked, served, payload, body)) as frames:
-                async for frame in frames:
-                    if "piece" not in frame.header:
-                        yield frame.payload
-                        continue
-                    if not has_begun:
-                        has_begun = True
-                        seconds = time.perf_counter() - asked.begun
-                        self.service.metrics.first_piece_seconds.labels(served.name).observe(seconds)
-                    yield frame.payload.decode()
+        with self.noted(asked), self._asking(asked, served, payload, body) as pending:
+            while not pending.is_over:
+                frame = await self._next_frame(pending)
+                if pending.is_over:
+                    yield frame.payload
+                    continue
+                if not has_begun:
+                    has_begun = True
+                    served.metrics.first_piece_seconds.observe(time.perf_counter() - asked.begun)
+                yield frame.payload.decode()
 
-    async def _frames(
-        self, asked: Asked, served: Served, payload: bytes, body: RequestBody
-    ) -> AsyncGenerator[Frame, None]:
-        """Let a request in, and yield what its engine sends: the pieces of a stream, and last the answer.
+    @contextmanager
+    def _asking(self, asked: Asked, served: Served, payload: bytes, body: RequestBody) -> Iterator[Pending]:
+        """Let a request in, and pass it to an engine; see `Pending.next_frame` for what comes back.
 
         Raises:
-            RefusedError: as of `answer_to`.
+            RefusedError: it is not let in.
         """
         pending = self._admit(asked, served, body)
-        deadline = asyncio.get_running_loop().time() + self.service.limits.seconds
+        deadline = asyncio.get_running_loop().call_later(self.service.limits.seconds, pending.expire)
         is_stream = asked.verb == "stream"
         verb = "predict" if is_stream else asked.verb
         try:
-            engine = served.engines.least_loaded()
-            async with aclosing(engine.request(verb, payload, pending, stream=is_stream)) as frames:
-                while (frame := await _next_before(deadline, frames)) is not None:
-                    if "piece" not in frame.header:
-                        self._note_answer(pending, frame)
-                    yield frame
+            with served.engines.least_loaded().request(verb, payload, pending, stream=is_stream):
+                yield pending
         finally:
+            deadline.cancel()
             self._release(served, pending)
+
+    async def _next_frame(self, pending: Pending) -> Frame:
+        """Return the next frame of a request; the tokens of an answer are counted."""
+        frame = await pending.next_frame()
+        if pending.is_over:
+            self.service.metrics.tokens_read.inc(pending.read)
+            self.service.metrics.tokens_written.inc(frame.header.get("written", 0))
+        return frame
 
     async def sent(self, events: AsyncGenerator[bytes, None], request: Request) -> Response:
         """Return a response with these events.
@@ -260,39 +260,31 @@ class Handlers:
         Raises:
             RefusedError: it is not let in.
         """
-        metrics, cost = self.service.metrics, cost_of(served, asked.verb, body, self.service.limits)
+        metrics, cost = served.metrics, cost_of(served, asked.verb, body, self.service.limits)
         asked.tokens = cost.expected
         pending = Pending(cost.expected, cost.read, cost.total, asked.verb in ("explain", "page"))
         served.bounds(pending).admit(cost.expected)
-        waiting, running = metrics.waiting.labels(served.name), metrics.running.labels(served.name)
-        waiting.inc()
+        metrics.waiting.inc()
         self._note_tokens(served, pending, 1)
 
         def taken() -> None:
             if not pending.is_taken:
                 pending.is_taken = True
-                waiting.dec()
-                running.inc()
-                metrics.queue_seconds.labels(served.name).observe(time.perf_counter() - asked.begun)
+                metrics.waiting.dec()
+                metrics.running.inc()
+                metrics.queue_seconds.observe(time.perf_counter() - asked.begun)
 
         pending.taken = taken
         return pending
 
     def _release(self, served: Served, pending: Pending) -> None:
-        metrics, name = self.service.metrics, served.name
-        (metrics.running if pending.is_taken else metrics.waiting).labels(name).dec()
+        (served.metrics.running if pending.is_taken else served.metrics.waiting).dec()
         self._note_tokens(served, pending, -1)
         served.bounds(pending).release(pending.cost, answered=pending.is_answered)
 
     def _note_tokens(self, served: Served, pending: Pending, sign: int) -> None:
-        metrics, name = self.service.metrics, served.name
-        metrics.queued_tokens.labels(name).inc(sign * pending.cost)
-        metrics.cache_bytes.labels(name).inc(sign * pending.positions * served.cache_bytes)
-
-    def _note_answer(self, pending: Pending, frame: Frame) -> None:
-        pending.is_answered = True
-        self.service.metrics.tokens.labels("read").inc(pending.read)
-        self.service.metrics.tokens.labels("written").inc(frame.header.get("written", 0))
+        served.metrics.queued_tokens.inc(sign * pending.cost)
+        served.metrics.cache_bytes.inc(sign * pending.positions * served.cache_bytes)
 
     @contextmanager
     def noted(self, asked: Asked, *, only_errors: bool = False) -> Iterator[Asked]:
@@ -315,9 +307,9 @@ class Handlers:
         """Count a request, and write a line of the log, which has no text of a client."""
         metrics, seconds = self.service.metrics, time.perf_counter() - asked.begun
         known = asked.name if asked.name in self.service.runs else "unknown"
-        metrics.requests.labels(known, asked.verb, str(status)).inc()
+        metrics.requests_of(known, asked.verb, status).inc()
         if status == 200:
-            metrics.request_seconds.labels(known, asked.verb).observe(seconds)
+            metrics.request_seconds_of(known, asked.verb).observe(seconds)
         line = {"run": known, "verb": asked.verb, "status": status}
         numbers = {"seconds": round(seconds, 6), "tokens": asked.tokens}
         print(json.dumps({"time": round(time.time(), 3), **line, **numbers}), file=sys.stderr, flush=True)

@@ -1,15 +1,34 @@
 """What the service counts, for Prometheus. No label has a value that a client chooses."""
 
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
+@dataclass(frozen=True)
+class RunMetrics:
+    """The counters of one run; see `Metrics`, whose labels they have."""
+
+    running: Gauge
+    waiting: Gauge
+    queued_tokens: Gauge
+    cache_bytes: Gauge
+    queue_seconds: Histogram
+    first_piece_seconds: Histogram
+
+
 class Metrics:
-    """The counters of one service, in a registry of their own."""
+    """The counters of one service, in a registry of their own.
+
+    Counters are looked up by their labels once: a look-up takes as long as counting.
+    """
 
     def __init__(self) -> None:
+        self._requests: dict[tuple[str, str, int], Counter] = {}
+        self._request_seconds: dict[tuple[str, str], Histogram] = {}
         self.registry = own = CollectorRegistry()
         run = ("run",)
         self.running = Gauge(
@@ -47,5 +66,31 @@ class Metrics:
         self.batch_rows = Histogram(
             "heedful_batch_rows", "Requests that begin together", run, buckets=ROWS, registry=own
         )
-        self.tokens = Counter("heedful_tokens", "Tokens by kind", ("kind",), registry=own)
+        tokens = Counter("heedful_tokens", "Tokens by kind", ("kind",), registry=own)
+        self.tokens_read, self.tokens_written = tokens.labels("read"), tokens.labels("written")
         self.restarts = Counter("heedful_engine_restarts", "Engines that were replaced", run, registry=own)
+
+    def of(self, run: str) -> RunMetrics:
+        """Return the counters of a run."""
+        return RunMetrics(
+            self.running.labels(run),
+            self.waiting.labels(run),
+            self.queued_tokens.labels(run),
+            self.cache_bytes.labels(run),
+            self.queue_seconds.labels(run),
+            self.first_piece_seconds.labels(run),
+        )
+
+    def requests_of(self, run: str, verb: str, status: int) -> Counter:
+        """Return the counter of the requests of a run with a status."""
+        key = run, verb, status
+        if key not in self._requests:
+            self._requests[key] = self.requests.labels(run, verb, str(status))
+        return self._requests[key]
+
+    def request_seconds_of(self, run: str, verb: str) -> Histogram:
+        """Return the durations of the requests of a run."""
+        key = run, verb
+        if key not in self._request_seconds:
+            self._request_seconds[key] = self.request_seconds.labels(run, verb)
+        return self._request_seconds[key]

@@ -7,12 +7,12 @@ import hmac
 import json
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Any
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -83,8 +83,12 @@ class Protection:
         headers = dict(scope["headers"])
         origin = headers.get(b"origin", b"").decode("latin-1")
 
-        async def send_with_headers(message: dict[str, Any]) -> None:
+        has_begun = False
+
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 own = message.get("headers", [])
                 names = {name.lower() for name, _ in own}
                 others = [header for header in HEADERS if header[0] not in names]
@@ -103,8 +107,10 @@ class Protection:
         else:
             try:
                 await self.app(scope, receive, send_with_headers)
-            except Exception as error:  # a fault; the application has answered 500
+            except Exception as error:  # a fault
                 log_error(error, "the front")
+                if not has_begun:
+                    await refuse(send_with_headers, 500, "a fault; the log of the service has the reason")
 
     def _is_foreign(self, origin: str, host: str) -> bool:
         """Return whether a request comes from a page of another site; browsers say from which."""

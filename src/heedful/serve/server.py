@@ -15,6 +15,7 @@ from heedful.serve.app import app_of
 from heedful.serve.balancing import FRONT_BYTES, Balancer
 from heedful.serve.connections import connections_with
 from heedful.serve.engines import Engines, ServedRun, StartError
+from heedful.serve.metrics import Metrics
 from heedful.serve.protection import LOOPBACK
 from heedful.serve.service import Limits, Service, served_run
 
@@ -90,11 +91,12 @@ async def _serve(runs: Sequence[ServedRun], settings: Settings, log: Log) -> Non
     available = machine_memory()
     cache_memory = cache_memory_of(groups, available)
     listener = _listener(settings)
-    limits = settings.limits
-    service = Service({group.run.name: served_run(group, limits) for group in groups}, limits)
+    limits, metrics = settings.limits, Metrics()
+    runs_by_name = {group.run.name: served_run(group, limits, metrics) for group in groups}
+    service = Service(runs_by_name, limits, metrics)
     for group in groups:
         group.log, group.cache_memory = log, cache_memory
-        group.on_batch = service.metrics.batch_rows.labels(group.run.name).observe
+        group.on_batch = metrics.batch_rows.labels(group.run.name).observe
     balancer = Balancer([*service.runs.values()], available)
     config = uvicorn.Config(
         app_of(service, settings.names, settings.keys),

@@ -8,7 +8,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import nearest
 from heedful.serve.admission import Admission, RefusedError
 from heedful.serve.engines import Engines, Pending
-from heedful.serve.metrics import Metrics
+from heedful.serve.metrics import Metrics, RunMetrics
 from heedful.text.tokenizer import Tokenizer
 
 SIDES = ("source", "text")
@@ -53,6 +53,7 @@ class Served:
     Args:
         engines: the processes that answer.
         admission, explanations: the bounds of requests.
+        metrics: what is counted of it.
         tokenizer: what the tokens of inputs are counted with; None: an input counts as one.
         noted_restarts: those that are in the metrics already.
     """
@@ -60,6 +61,7 @@ class Served:
     engines: Engines
     admission: Admission
     explanations: Admission
+    metrics: RunMetrics
     tokenizer: Tokenizer | None = None
     noted_restarts: int = 0
 
@@ -128,7 +130,7 @@ class Service:
         raise RefusedError(f"no run of this name{nearest(name, [*self.runs])}", 404, "unknown")
 
 
-def served_run(engines: Engines, limits: Limits) -> Served:
+def served_run(engines: Engines, limits: Limits, metrics: Metrics) -> Served:
     """Return a run for the front, with the tokenizer that counts its inputs; see `Served`."""
     folder = RunFolder(engines.run.path)
     path = next((path for side in SIDES if (path := folder.tokenizer(side)).is_file()), None)
@@ -136,6 +138,7 @@ def served_run(engines: Engines, limits: Limits) -> Served:
         engines,
         Admission(limits.requests, limits.queue, least_tokens=0),
         Admission(EXPLANATIONS, math.inf, least_tokens=0),
+        metrics.of(engines.run.name),
         None if path is None else Tokenizer.load(path),
     )
     served.fit_bounds()

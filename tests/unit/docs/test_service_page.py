@@ -34,7 +34,7 @@ def rows(heading):
 
 
 def test_routes():
-    paths = app_of(Service({}, Limits())).app.openapi()["paths"]
+    paths = app_of(Service({}, Limits())).app.app.openapi()["paths"]
     there = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     assert {*rows("Routes")} == {*there, "GET /openapi.json", "GET /"}
 

@@ -5,6 +5,7 @@ import pytest
 from heedful.serve.admission import RefusedError
 from heedful.serve.balancing import CHECKS, Balancer
 from heedful.serve.engines import ENGINE_BYTES, Engines, ServedRun, StartError
+from heedful.serve.metrics import Metrics
 from heedful.serve.server import cache_memory_of
 from heedful.serve.service import Limits, served_run
 
@@ -12,7 +13,7 @@ from heedful.serve.service import Limits, served_run
 def run_of(folder, name, n):
     (folder / name).mkdir()
     (folder / name / "weights.safetensors").write_bytes(b"0" * 1000)
-    return served_run(Engines(ServedRun(name, str(folder / name)), n, 30.0), Limits())
+    return served_run(Engines(ServedRun(name, str(folder / name)), n, 30.0), Limits(), Metrics())
 
 
 @pytest.fixture

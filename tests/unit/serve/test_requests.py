@@ -8,6 +8,7 @@ from heedful.decoding.protocol import MaxLength
 from heedful.serve.admission import RefusedError
 from heedful.serve.bodies import PredictBody
 from heedful.serve.engines import Engines, ServedRun
+from heedful.serve.metrics import Metrics
 from heedful.serve.requests import SAMPLED, SHORTEST_SAMPLE, cost_of
 from heedful.serve.service import Limits, served_run
 
@@ -24,7 +25,7 @@ def served(tmp_path):
         engines = Engines(ServedRun("run", str(tmp_path)), 1, 30.0)
         engines._lost_description = description
         engines.cache_memory = cache_memory
-        return served_run(engines, Limits())
+        return served_run(engines, Limits(), Metrics())
 
     return of
 
