@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from heedful.serve.admission import RefusedError
 from heedful.serve.connections import ABORT
 from heedful.typing import JsonObject
 
@@ -15,6 +17,26 @@ def event_of(kind: str, data: "JsonObject | bytes") -> bytes:
     """Return an event in the format of the protocol; ``data`` is JSON."""
     text = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode()
     return b"event: " + kind.encode() + b"\ndata: " + text + b"\n\n"
+
+
+async def ending_with(
+    events: AsyncGenerator[bytes, None], event_of_error: Callable[[RefusedError], bytes]
+) -> AsyncGenerator[bytes, None]:
+    """Yield events; after an error, the event of it. An error before the first event is raised.
+
+    Raises:
+        RefusedError: the request is refused, while the status of the response is not sent.
+    """
+    has_begun = False
+    async with aclosing(events):
+        try:
+            async for event in events:
+                has_begun = True
+                yield event
+        except RefusedError as error:
+            if not has_begun:
+                raise
+            yield event_of_error(error)
 
 
 async def client_left(receive: Receive) -> None:

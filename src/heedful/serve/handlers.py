@@ -19,7 +19,7 @@ from heedful.serve.admission import RefusedError
 from heedful.serve.bodies import RequestBody
 from heedful.serve.connections import ON_LEFT
 from heedful.serve.engines import Pending
-from heedful.serve.events import EventStream, event_of
+from heedful.serve.events import EventStream, ending_with, event_of
 from heedful.serve.frames import Frame
 from heedful.serve.protection import error_body
 from heedful.serve.requests import GoneError, cost_of, parsed, read
@@ -106,23 +106,21 @@ class Handlers:
                 payload, body = await self.read(served, "stream", request)
         except (RefusedError, GoneError) as error:
             return self.refusal(error)
-        return await self.sent(self._events(self.pieces(asked, served, payload, body)), request)
+        events = self._events(self.pieces(asked, served, payload, body))
+        return await self.sent(ending_with(events, self._error_event), request)
 
     async def _events(self, pieces: "AsyncGenerator[str | bytes, None]") -> AsyncGenerator[bytes, None]:
-        """Yield the events of a stream; a refusal before the first one is raised."""
-        has_begun = False
+        """Yield the events of a stream."""
         async with aclosing(pieces):
-            try:
-                async for piece in pieces:
-                    has_begun = True
-                    if isinstance(piece, str):
-                        yield event_of("piece", {"text": piece})
-                    else:
-                        yield event_of("end", piece)
-            except RefusedError as error:
-                if not has_begun:
-                    raise
-                yield event_of("error", {"status": error.status, "message": str(error)})
+            async for piece in pieces:
+                if isinstance(piece, str):
+                    yield event_of("piece", {"text": piece})
+                else:
+                    yield event_of("end", piece)
+
+    @staticmethod
+    def _error_event(error: RefusedError) -> bytes:
+        return event_of("error", {"status": error.status, "message": str(error)})
 
     def runs(self) -> JsonObject:
         """Return what is served."""

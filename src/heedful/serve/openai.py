@@ -25,6 +25,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from heedful.serve.admission import RefusedError
+from heedful.serve.events import ending_with
 from heedful.serve.handlers import Asked, Handlers, json_response
 from heedful.serve.openapi import refusals
 from heedful.serve.requests import GoneError, content_of
@@ -146,7 +147,8 @@ class OpenAI:
                 served, content = self._completion_request(body)
             if body.stream:
                 asked.verb = "stream"
-                return await self.handlers.sent(self._chunks(asked, served, body, content), request)
+                chunks = self._chunks(asked, served, body, content)
+                return await self.handlers.sent(ending_with(chunks, self._error_chunk), request)
             with self.handlers.noted(asked):
                 found = await self.handlers.ask(asked, content, request)
         except (RefusedError, GoneError) as error:
@@ -192,7 +194,7 @@ class OpenAI:
     async def _chunks(
         self, asked: Asked, served: Served, body: Completions, content: JsonObject
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a stream; a refusal before the first one is raised."""
+        """Yield the events of a stream."""
         head, has_begun = _head(body.model), False
         (prompt,) = content["inputs"]
 
@@ -201,25 +203,24 @@ class OpenAI:
             return _data({**head, "choices": [choice]})
 
         async with aclosing(self.handlers.pieces_of(asked, content)) as pieces:
-            try:
-                async for piece in pieces:
-                    if not has_begun:
-                        has_begun = True
-                        if body.echo:
-                            yield chunk(prompt)
-                    if isinstance(piece, str):
-                        yield chunk(piece)
-                        continue
-                    answer = json.loads(piece)
-                    yield chunk("", "stop" if answer.get("finished") else "length", **notes_of(answer))
-                    if body.stream_options is not None and body.stream_options.include_usage:
-                        usage = _usage(served.n_tokens(prompt), len(answer.get("tokens") or ()))
-                        yield _data({**head, "choices": [], "usage": usage})
-                    yield b"data: [DONE]\n\n"
-            except RefusedError as error:
+            async for piece in pieces:
                 if not has_begun:
-                    raise
-                yield _data({"error": {"message": str(error), "type": error.reason, "code": error.status}})
+                    has_begun = True
+                    if body.echo:
+                        yield chunk(prompt)
+                if isinstance(piece, str):
+                    yield chunk(piece)
+                    continue
+                answer = json.loads(piece)
+                yield chunk("", "stop" if answer.get("finished") else "length", **notes_of(answer))
+                if body.stream_options is not None and body.stream_options.include_usage:
+                    usage = _usage(served.n_tokens(prompt), len(answer.get("tokens") or ()))
+                    yield _data({**head, "choices": [], "usage": usage})
+                yield b"data: [DONE]\n\n"
+
+    @staticmethod
+    def _error_chunk(error: RefusedError) -> bytes:
+        return _data({"error": {"message": str(error), "type": error.reason, "code": error.status}})
 
     async def embed(self, request: Request) -> Response:
         """Answer a request for embeddings."""
