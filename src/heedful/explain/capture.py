@@ -72,7 +72,8 @@ def explain_input(
 
     Raises:
         RequestError: the model has no attention, or not the selected kind, layer or head; the input is empty,
-            or too long for the model or the limit; or a view is unknown or not available for the model.
+            or too long for the model or the limit; a view is unknown or not available for the model; or no
+            requested view is available for the input (if one is, ``unavailable`` says why others are not).
     """
     check_is_list("kinds", maps.kinds)
     check_is_list("views", views)
@@ -271,22 +272,23 @@ def _with_views(
     names: Sequence[str],
     is_all: bool,
 ) -> Explanation:
-    """Return the first explanation with the requested views and, if all were requested, why some are missing.
+    """Return the first explanation with the requested views, and why some are missing.
 
     Raises:
-        RequestError: a view that was requested by name is not available for the input.
+        RequestError: views were requested by name, and none of them is available for the input.
     """
     without_parts = [
         replace(explanation, maps=[m for m in explanation.maps if not m.is_part])
         for explanation in explanations
     ]
     views: JsonObject = {}
-    unavailable = {}
+    problems: dict[str, RequestError] = {}
     for name in names:
         try:
             views[name] = view_module(name).compute(run, prepared, without_parts)
         except RequestError as error:
-            if not is_all:
-                raise
-            unavailable[name] = str(error)
+            problems[name] = error
+    if problems and not views and not is_all:
+        raise next(iter(problems.values()))
+    unavailable = {name: str(error) for name, error in problems.items()}
     return replace(explanations[0], views=views, unavailable=unavailable)
