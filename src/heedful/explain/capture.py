@@ -119,8 +119,8 @@ def _selected_sites(run: LoadedRun, maps: Selection) -> list[AttentionSite]:
         setting = f"model.layer.mixer.kind={model.layer.mixer.kind}" if hasattr(model, "layer") else ""
         gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in view_names else ""
         raise RequestError(
-            f"{setting or f'this model (model.kind={model.kind})'} has no attention weights; available "
-            f"views: {', '.join(view_names)} (--view NAME; in Python, views=[NAME]){gradients}"
+            f"{setting or f'this model (model.kind={model.kind})'} has no attention weights; choose a view "
+            f"(available views: {', '.join(view_names)}){gradients}"
         )
     return select_sites(sites, maps)
 
@@ -160,14 +160,14 @@ def _predicted_answer(run: LoadedRun, input: TaskInput, options: AnswerOptions) 
     prefix = f"alternative {rank} does not exist: "
     if rank and getattr(decoding, "kind", None) == "greedy":
         raise RequestError(
-            f"{prefix}greedy decoding returns one answer; use a beam: --decoding kind=beam --decoding "
-            f"beam={rank + 1}, or decoding={{'kind': 'beam', 'beam': {rank + 1}}} in Python"
+            f"{prefix}greedy decoding returns one answer; set the kind of decoding to beam, and its beam to "
+            f"{rank + 1}"
         )
     beam = getattr(decoding, "beam", None)
     if beam is not None and rank >= beam:
         raise RequestError(
-            f"{prefix}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; use a larger beam: "
-            f"--decoding beam={rank + 1}, or decoding={{'kind': 'beam', 'beam': {rank + 1}}} in Python"
+            f"{prefix}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; set the beam of the "
+            f"decoding to {rank + 1}"
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     n_best = rank + 1 if rank and has_several else None

@@ -138,7 +138,9 @@ def _training_inputs(run: LoadedRun) -> list[TaskInput]:
 
 def texts_of(run: LoadedRun, rows: Iterable[LocatedRow[Row]]) -> list[TaskInput]:
     """Return the first text of each row, or its image."""
-    column = run.task.embedded_columns.inputs[0]
+    columns = run.task.embedded_columns
+    name = columns.inputs[0]
+    column = columns.trained_as.get(name, name)
     return [row.row[column] for row in rows]
 
 
