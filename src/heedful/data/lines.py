@@ -250,7 +250,7 @@ class Stream(File):
 
 
 class ValueList(Stream):
-    """The values of a list, each as a line of JSON: the inputs of a request, whose columns have no other names."""
+    """The values of a list, each as a line of JSON, such as the inputs of a request."""
 
     def location(self, line: int) -> Location:
         """Return the location of a value, from 1."""

@@ -1,8 +1,8 @@
 """A law: messages of the service name fields of requests, not options of the command.
 
 Requests of every task, verb and option are provoked to be refused. No message has `` --``, and inputs are
-counted as in JSON: ``inputs[1]`` is the second one. The only exception is what somebody else can do: status 421,
-of a request to another host, names ``--allowed-host`` of `heedful serve` (`heedful.serve.protection`).
+counted as in JSON: ``inputs[1]`` is the second one. The only exception is what somebody else can do: status
+421, of a request to another host, names ``--allowed-host`` of `heedful serve` (`heedful.serve.protection`).
 """
 
 import json
@@ -19,7 +19,10 @@ from heedful.serve.answering import Answering, Body
 from heedful.serve.bodies import BODIES
 from heedful.serve.requests import parsed
 
-VALUES = [0, 1, 2, 9, -1, 0.5, True, "zzz", "", "source", ["a b"], [["a"], None], [["", "a"]], [[[]]], {"kind": "sample"}, {"a": "b"}, [3]]
+VALUES = [
+    *(0, 1, 2, 9, -1, 0.5, True, "zzz", "", "source", ["a b"], [["a"], None], [["", "a"]], [[[]]]),
+    *({"kind": "sample"}, {"a": "b"}, [3]),
+]
 DECODINGS = [
     {"kind": "greedy"},
     {"kind": "greedy", "min_length": 999},

@@ -32,7 +32,7 @@ TEXTS, IMAGES = 2000, 50
 """Maximum number of them whose words, or patches, are drawn; evenly spaced, as files may be sorted."""
 
 CHARACTERS = 500_000
-"""Maximum number of characters of these texts together; of longer ones, fewer are taken, evenly spaced too."""
+"""Maximum number of characters of these texts together; of longer texts fewer are taken, evenly spaced."""
 
 
 _READ: WeakKeyDictionary[LoadedRun, "Replacements"] = WeakKeyDictionary()
