@@ -171,7 +171,7 @@ def test_a_run_is_described(heedful, folder):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["predict", "run", "--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
+        (["predict", "run", "--stream", "--beam", "2"], "set beam to 1"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
         (["predict", "run", "--jsonl"], "no field 'image'; there are text"),
         (

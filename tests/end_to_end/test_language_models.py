@@ -214,7 +214,7 @@ def test_a_translator_has_no_options_of_language_models(heedful, transformer, tm
         (["--max-new-tokens", "3"], "set --decoding max_length.cap=3"),
         (["--stop", "x"], "--stop: not supported for task translation"),
         (["--prefix", "words"], "--prefix: not supported for task translation"),
-        (["--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
+        (["--stream", "--beam", "2"], "set beam to 1"),
     ):
         done = heedful("predict", transformer, *options, cwd=tmp_path, stdin="red\n")
         assert (done.status, message in done.err) == (2, True), done.err

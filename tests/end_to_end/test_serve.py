@@ -109,6 +109,18 @@ def test_an_alignment_without_a_known_head_names_no_path(runs, tmp_path, monkeyp
     assert "/of/the/server" not in str(refused.value)
 
 
+def test_a_view_without_its_training_data_is_left_out_alone(tmp_path):
+    make("classification", tmp_path / "runs")
+    (tmp_path / "runs" / "rows.jsonl").unlink()
+    answering = Answering(load(tmp_path / "runs" / "finished"), "auto", lambda: ())
+    body = Body(["a b"], {"views": ["occlusion", "replacement"]})
+    page, found = answering.explanation(body, page=True), answering.explanation(body, page=False)
+    assert "No view replacement" in page
+    assert str(tmp_path) not in page + found
+    assert list(json.loads(found)["more"]) == ["occlusion"]
+    assert "cannot be read here" in json.loads(found)["unavailable"]["replacement"]
+
+
 def test_selecting_a_head_counts_as_steps(runs, tmp_path):
     """It may take longer than a silent engine lives."""
     steps = []

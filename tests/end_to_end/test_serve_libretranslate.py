@@ -135,3 +135,41 @@ def test_languages_of_a_recipe(tmp_path):
     with another({"mt": tmp_path / "runs/finished"}) as service:
         languages = [{"code": "en", "name": "English", "targets": ["de"]}]
         assert client_of(service).languages() == languages
+
+
+@pytest.mark.parametrize("headers", [(), FORM])
+def test_each_line_is_translated_and_the_breaks_stay(service, texts, headers):
+    body = {"q": "\na b c\r\n\r\nc ä & b\n \t\na b c", "source": "en", "target": "ta"}
+    expected = f"\n{texts[0]}\r\n\r\n{texts[1]}\n \t\n{texts[0]}"
+    assert translated(service, body, headers) == (200, {"translatedText": expected})
+    several = {**body, "q": ["a b c\nc ä & b", "\n", "c ä & b"]}
+    expected = [f"{texts[0]}\n{texts[1]}", "\n", texts[1]]
+    assert translated(service, several, headers) == (200, {"translatedText": expected})
+
+
+def test_alternatives_of_lines_are_joined_by_rank(service, run):
+    found = load(run).predict(["a b c", "b"], n_best=3)
+    ranked = [[each.text, *(other.text for other in each.alternatives)] for each in found]
+    body = {"q": "a b c\n\nb", "source": "en", "target": "ta", "alternatives": 2}
+    status, answer = translated(service, body)
+    assert status == 200
+    assert answer["translatedText"] == "\n\n".join(own[0] for own in ranked)
+    n = max(map(len, ranked))
+    assert answer["alternatives"] == [
+        "\n\n".join(own[i] if i < len(own) else own[0] for own in ranked) for i in range(1, n)
+    ]
+
+
+def test_a_text_may_have_more_lines_than_a_request_has_inputs(service, texts):
+    body = {"q": "a b c\n" * 300, "source": "en", "target": "ta"}
+    assert translated(service, body) == (200, {"translatedText": f"{texts[0]}\n" * 300})
+    for text in ("a\n" * 5000, ["a"] * 5000, "\r" * 2_000_000):
+        status, found = translated(service, {**body, "q": text})
+        assert (status, "4,096 lines" in found["error"]) == (413, True), found
+
+
+def test_a_line_that_cannot_be_translated_is_an_error(service):
+    body = {"q": ["a", f"b\n{'a' * 1_100_000}"], "source": "en", "target": "ta"}
+    status, found = translated(service, body)
+    assert status in (413, 422)
+    assert found["error"]

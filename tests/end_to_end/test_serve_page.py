@@ -294,14 +294,115 @@ def test_errors_are_the_services_own_words(chromium, service):
     page = Page(chromium, service).open("translation")
     page.fill("a b c")
     page.said()
-    page.fill("999", selector="input[type=number]", number=1)
-    page.fill("200", selector="input[type=number]", number=0)
     _, found = service.post("translation", "predict", {"inputs": ["a " * 70_000]})
     page.fill("a " * 70_000)
     page.until("document.querySelector('.problem .error')")
     assert page.text(".problem .error").startswith(re.split(r"\d", found["error"]["message"])[0])
     # Only the browser's own report of the status of the response.
     assert all("the server responded with a status" in entry["message"] for entry in chromium.log("browser"))
+
+
+def recorded(page):
+    """Record the bodies of requests from now on; return what reads those of a verb."""
+    page.run(
+        "window.bodies = []; const fetch_ = window.fetch;"
+        "window.fetch = (url, settings) => {"
+        " bodies.push([String(url), settings.body]); return fetch_(url, settings); }"
+    )
+    return lambda verb: [json.loads(body) for url, body in page.run("return bodies") if url.endswith(verb)]
+
+
+def test_a_tagger_explains_the_words_of_its_answer(page, service):
+    text = "a, b (c)"
+    (expected,) = service.predictions("tagging", [text], words="raw")
+    assert expected["words"] == ["a", ",", "b", "(", "c", ")"]
+    page.open("tagging").fill(text)
+    bodies = recorded(page)
+    page.said()
+    page.explain()
+    assert bodies("explain")[-1]["inputs"] == [{"words": expected["words"]}]
+    page.click("#split-words")
+    page.until("bodies.filter(([url]) => url.endsWith('explain')).length === 2")
+    assert bodies("explain")[-1]["inputs"] == [{"words": text.split()}]
+
+
+@pytest.mark.parametrize("kind", ["translation", "tagging"])
+def test_each_line_is_an_input_of_its_own(page, service, kind):
+    lines = ["a b c", "c c a", "b"]
+    page.open(kind).fill("\n\n".join(["a b c", " \t", "c c a", "b\n"]))
+    bodies = recorded(page)
+    assert page.said().startswith("3 lines")
+    (asked,) = bodies("predict")
+    column = {"translation": "source", "tagging": "words"}[kind]
+    assert asked["inputs"] == [{column: line} for line in lines]
+    expected = service.predictions(kind, **asked)
+    if kind == "translation":
+        # Blank lines stay, also in what is copied.
+        text = page.run("return document.querySelector('.output').textContent")
+        assert text == "{}\n\n\n\n{}\n\n{}".format(*(each["output"] for each in expected))
+        page.run("document.querySelectorAll('.answer > .words > .word')[1].click()")
+        assert page.text(".line-of h2") == "Line 2 of 3"
+        words = page.run(
+            "return [...document.querySelectorAll('.line-of .output .word')].map(e => e.textContent)"
+        )
+        assert words == expected[1]["output"].split()
+    else:
+        tags = page.run(
+            "return [...document.querySelectorAll('.line')]"
+            ".map(e => [...e.querySelectorAll('.tagged .tag')].map(e => e.textContent))"
+        )
+        assert tags == [each["output"] for each in expected]
+        page.click(".line:nth-child(2) .word")
+    page.explain()
+    explained = lines[1] if kind == "translation" else lines[1].split()
+    assert bodies("explain")[-1]["inputs"] == [{column: explained}]
+    # Only the line that has changed is asked for again.
+    page.fill("a b c\n\nc c a a\nb")
+    page.until("bodies.filter(([url]) => url.endsWith('predict')).length === 2")
+    assert bodies("predict")[-1]["inputs"] == [{column: "c c a a"}]
+
+
+def test_many_lines_are_asked_for_in_parts(page, service):
+    lines = [f"{'a ' * (n % 7)}b {'c ' * (n // 7)}" for n in range(70)]
+    page.open("tagging").fill("\n".join(lines))
+    bodies = recorded(page)
+    assert page.said() == "70 lines"
+    asked = bodies("predict")
+    assert len(asked) == 3
+    assert [line["words"] for body in asked for line in body["inputs"]] == lines
+    expected = service.predictions("tagging", lines, words="raw")
+    tags = page.run(
+        "return [...document.querySelectorAll('.line')]"
+        ".map(e => [...e.querySelectorAll('.tagged .tag')].map(e => e.textContent))"
+    )
+    assert tags == [each["output"] for each in expected]
+
+
+def test_of_a_very_long_line_the_first_words_are_shown(page):
+    page.open("tagging").fill("a b " * 3000)
+    page.said()
+    assert page.run("return document.querySelectorAll('.tagged').length") == 2000
+    assert "The first 2,000 of 6,000 words" in page.text(".answer")
+
+
+def test_a_number_out_of_its_range_is_not_sent(page):
+    page.open("translation").fill("a b c")
+    page.said()
+    bodies = recorded(page)
+    answers, beam = 0, 1
+    page.fill("5", selector="input[type=number]", number=answers)
+    page.until("bodies.length === 1")
+    assert page.run("return document.querySelectorAll('input[type=number]')[1].value") == "5"
+    for value, message in (("2", "from 5 to 64"), ("65", "from 5 to 64"), ("7.5", "a whole number")):
+        page.fill(value, selector="input[type=number]", number=beam)
+        page.until(f"document.querySelector('.problem').textContent.includes({message!r})")
+        assert page.text(".problem").startswith("Beam: ")
+        assert page.run("return document.querySelectorAll('input[type=number]')[1].ariaInvalid") == "true"
+    assert page.text(".answer")
+    page.fill("6", selector="input[type=number]", number=beam)
+    page.until("!document.querySelector('.problem').textContent")
+    page.until("bodies.length === 2")
+    assert [(each["n_best"], each["beam"]) for each in bodies("predict")] == [(5, 5), (5, 6)]
 
 
 def test_by_keyboard_alone(page):

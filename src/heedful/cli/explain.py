@@ -1,7 +1,7 @@
 """The command ``heedful explain``."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -201,8 +201,7 @@ def explain(
         _write_words(load(run, device=device), inputs, attention, answer, form)
         return
     explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
-    if ALL in attention.views:
-        _log_unavailable_views(explanation)
+    _log_unavailable_views(explanation, VIEWS if ALL in attention.views else explanation.unavailable)
     if form.out is not None:
         heads = [head for choice in exact for head in _heads(explanation, choice)]
         explanation.save(form.out, tokens=form.tokens, exact=heads)
@@ -268,11 +267,11 @@ def _write_words(run: "Run", inputs: Inputs, attention: Attention, answer: Answe
     write_words(inputs.records(run), explained, attention.views, form.out)
 
 
-def _log_unavailable_views(explanation: "Explanation") -> None:
-    """Log the views that this run or input does not support, and why."""
-    for name, view in VIEWS.items():
+def _log_unavailable_views(explanation: "Explanation", names: Iterable[str]) -> None:
+    """Log which of the requested views this run or input does not support, and why."""
+    for name in names:
         if name not in explanation.views:
-            reason = explanation.unavailable.get(name, f"it needs {view.requirement}")
+            reason = explanation.unavailable.get(name, f"it needs {VIEWS[name].requirement}")
             log(f"heedful: view {name} is not available: {reason}")
 
 

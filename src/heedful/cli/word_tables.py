@@ -60,13 +60,13 @@ def write_words(
                 if record.error is not None:
                     raise record.error
                 explanation = explain(task_input)
+                rows = [(view, row) for view in views for row in explanation.word_scores(view)]
             except (DataError, RequestError) as error:
                 failures.append(error)
                 log(f"heedful: {with_location(error, record.location)}")
                 continue
-            for view in views:
-                for row in explanation.word_scores(view):
-                    table.add_row(record.fields, {"view": view, **row})
+            for view, row in rows:
+                table.add_row(record.fields, {"view": view, **row})
         if not n:
             raise RequestError(f"--out {out}: there is no input")
         if len(failures) == n:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -88,12 +88,21 @@ _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
 
 class Location(NamedTuple):
-    """A location in a corpus, as a string ``train.en:17``. Lines count from 1; 0 is the whole file."""
+    """A location in a corpus, as a string ``train.en:17``. Lines count from 1; 0 is the whole file.
+
+    Args:
+        name: of the corpus.
+        line: the line.
+        is_list: whether it is a list of values instead of a file; then it is written ``inputs[16]``, from 0.
+    """
 
     name: str
     line: int = 0
+    is_list: bool = False
 
     def __str__(self) -> str:
+        if self.is_list:
+            return f"{self.name}[{self.line - 1}]"
         return f"{self.name}:{self.line}" if self.line else self.name
 
 
@@ -217,6 +226,10 @@ class File(NamedTuple):
         """Whether it is a regular file, not a pipe or standard input."""
         return self.path.is_file()
 
+    def location(self, line: int) -> Location:
+        """Return the location of a line, from 1."""
+        return Location(self.name, line)
+
 
 class Stream(File):
     """Lines that can be read only once, such as standard input."""
@@ -224,7 +237,7 @@ class Stream(File):
     raw: Iterable[bytes]
 
     @classmethod
-    def of(cls, name: str, raw: Iterable[bytes]) -> "Stream":
+    def of(cls, name: str, raw: Iterable[bytes]) -> Self:
         """Return a stream of lines with their ends."""
         stream = cls(Path("-"), name)
         stream.raw = raw
@@ -234,6 +247,14 @@ class Stream(File):
     def can_be_read_again(self) -> bool:
         """Whether it is a regular file: no."""
         return False
+
+
+class ValueList(Stream):
+    """The values of a list, each as a line of JSON, such as the inputs of a request."""
+
+    def location(self, line: int) -> Location:
+        """Return the location of a value, from 1."""
+        return Location(self.name, line, is_list=True)
 
 
 OF_SYSTEMS = {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir"}
@@ -339,7 +360,7 @@ def lines_or_errors(file: File) -> Iterator[tuple[Location, str | DataError]]:
     """
     hinted: File | None = file
     for line_number, raw in enumerate(raw_lines(file), start=1):
-        location = Location(file.name, line_number)
+        location = file.location(line_number)
         try:
             yield location, decoded(raw, location, hinted)
         except DataError as error:

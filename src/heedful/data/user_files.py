@@ -26,6 +26,7 @@ from heedful.data.lines import (
     Record,
     Source,
     Stream,
+    ValueList,
     ValueRefusedError,
     find,
     lines_or_errors,
@@ -317,15 +318,15 @@ def _check_unnamed(path: Path, names: Mapping[str, str], data_format: str) -> No
 def _json_lines(path: Path, wanted: Wanted, stored: Path) -> JsonlSource:
     """Return the source of JSON lines, whose first objects decide on the names."""
     file = File(path, str(path))
-    return _json_source(str(stored), file.name, _first_lines(file) if path.is_file() else [], wanted)
+    return _json_source(str(stored), file, _first_lines(file) if path.is_file() else [], wanted)
 
 
-def _json_source(path: str, name: str, lines: Sequence[str], wanted: Wanted) -> JsonlSource:
+def _json_source(path: str, file: File, lines: Sequence[str], wanted: Wanted) -> JsonlSource:
     """Return a source with the first naming whose fields one of the first objects has.
 
     Args:
         path: the path in the source.
-        name: of the file, for messages.
+        file: the file, for messages.
         lines: the first lines of the file; without an object, its records decide on errors.
         wanted: the columns.
 
@@ -338,7 +339,7 @@ def _json_source(path: str, name: str, lines: Sequence[str], wanted: Wanted) -> 
     if (naming := next(complete, None)) is None:
         naming = namings[0]
         if objects:
-            raise _missing_field(name, *objects[0], naming, wanted)
+            raise _missing_field(file, *objects[0], naming, wanted)
     kept_lists = {*list_columns(wanted.like)}
     return JsonlSource(
         paths=path,
@@ -352,12 +353,13 @@ def _has_fields(record: JsonObject, naming: Mapping[str, str]) -> bool:
 
 
 def _missing_field(
-    name: str, number: int, record: JsonObject, naming: Mapping[str, str], wanted: Wanted
+    file: File, number: int, record: JsonObject, naming: Mapping[str, str], wanted: Wanted
 ) -> HeaderError:
-    """Return the error for an object without a field of a naming, in a line of the file ``name``."""
+    """Return the error for an object without a field of a naming, in a line of a file."""
     missing = next(field for field in naming.values() if not has_field(record, field))
-    remedy = "" if missing in wanted.names.values() else wanted.remedy(NAME_COLUMNS)
-    return HeaderError(f"{missing_field(record, missing, Location(name, number))}{remedy}")
+    has_names = missing not in wanted.names.values() and not isinstance(file, ValueList)
+    remedy = wanted.remedy(NAME_COLUMNS) if has_names else ""
+    return HeaderError(f"{missing_field(record, missing, file.location(number))}{remedy}")
 
 
 def _object_of(line: str) -> JsonObject | None:
@@ -460,6 +462,7 @@ def _streamed_objects(file: File, wanted: Wanted) -> Iterator[Record]:
         record = _object_of(lines[-1])
         if record is not None and any(_has_fields(record, naming) for naming in namings):
             break  # the next line may not be written yet
-    source = _json_source("-", file.name, lines, wanted)
-    whole = Stream.of(file.name, chain(beginning, raw))
+    source = _json_source("-", file, lines, wanted)
+    kind = ValueList if isinstance(file, ValueList) else Stream
+    whole = kind.of(file.name, chain(beginning, raw))
     yield from source.records_of(whole, wanted.required, wanted.optional)

@@ -94,13 +94,12 @@ def check_streaming(config: DecodingConfig) -> None:
     if isinstance(config, BeamSettings) and config.beam > 1:
         raise RequestError(
             f"streaming requires beam 1, got {config.beam}: a beam search has no final token before its end; "
-            "use a beam of 1 (--beam 1), or kind 'greedy' or 'sample' (--decoding kind=sample); in Python, "
-            "beam=1, or decoding={'kind': 'sample'}"
+            "set beam to 1, or the kind of decoding to greedy or sample"
         )
     if isinstance(config, MbrConfig):
         raise RequestError(
-            "streaming is not supported by minimum Bayes risk decoding, which compares whole texts; use kind "
-            "'greedy' or 'sample' (--decoding kind=sample); in Python, decoding={'kind': 'sample'}"
+            "streaming is not supported by minimum Bayes risk decoding, which compares whole texts; set the "
+            "kind of decoding to greedy or sample"
         )
     if isinstance(config, SampleConfig) and config.n > 1:
         raise RequestError(f"streaming supports only one sample, got n={config.n}; set 'n' to 1")

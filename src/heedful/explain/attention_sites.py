@@ -221,8 +221,8 @@ def _check_numbers(name: str, indices: Collection[int], n: int, suffix: str = ""
     for index in sorted(indices):
         if not 0 <= index < n:
             raise RequestError(
-                f"{name}s: expected indices from 0 to {n - 1}{suffix}, got {index} (--{name} counts from 1: "
-                f"it must be between 1 and {n}, got {index + 1})"
+                f"{name}s: expected indices from 0 to {n - 1}{suffix}, got {index} (the command counts "
+                f"from 1: it must be between 1 and {n}, got {index + 1})"
             )
 
 
@@ -261,8 +261,7 @@ def check_memory_limit(
         raise RequestError(
             f"attention of {n_maps} heads over up to {longest:,} tokens needs {_format_bytes(needed)}"
             f"{' with that of previous inputs' * bool(used_bytes)}, limit is {_format_bytes(limit)}; "
-            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--limit); in "
-            "Python, with the arguments layers, heads and limit"
+            "select layers and heads, shorten the input, or raise the limit"
         )
 
 

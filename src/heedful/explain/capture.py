@@ -72,7 +72,8 @@ def explain_input(
 
     Raises:
         RequestError: the model has no attention, or not the selected kind, layer or head; the input is empty,
-            or too long for the model or the limit; or a view is unknown or not available for the model.
+            or too long for the model or the limit; a view is unknown or not available for the model; or no
+            requested view is available for the input (if one is, ``unavailable`` says why others are not).
     """
     check_is_list("kinds", maps.kinds)
     check_is_list("views", views)
@@ -118,8 +119,8 @@ def _selected_sites(run: LoadedRun, maps: Selection) -> list[AttentionSite]:
         setting = f"model.layer.mixer.kind={model.layer.mixer.kind}" if hasattr(model, "layer") else ""
         gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in view_names else ""
         raise RequestError(
-            f"{setting or f'this model (model.kind={model.kind})'} has no attention weights; available "
-            f"views: {', '.join(view_names)} (--view NAME; in Python, views=[NAME]){gradients}"
+            f"{setting or f'this model (model.kind={model.kind})'} has no attention weights; choose a view "
+            f"(available views: {', '.join(view_names)}){gradients}"
         )
     return select_sites(sites, maps)
 
@@ -159,14 +160,14 @@ def _predicted_answer(run: LoadedRun, input: TaskInput, options: AnswerOptions) 
     prefix = f"alternative {rank} does not exist: "
     if rank and getattr(decoding, "kind", None) == "greedy":
         raise RequestError(
-            f"{prefix}greedy decoding returns one answer; use a beam: --decoding kind=beam --decoding "
-            f"beam={rank + 1}, or decoding={{'kind': 'beam', 'beam': {rank + 1}}} in Python"
+            f"{prefix}greedy decoding returns one answer; set the kind of decoding to beam, and its beam to "
+            f"{rank + 1}"
         )
     beam = getattr(decoding, "beam", None)
     if beam is not None and rank >= beam:
         raise RequestError(
-            f"{prefix}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; use a larger beam: "
-            f"--decoding beam={rank + 1}, or decoding={{'kind': 'beam', 'beam': {rank + 1}}} in Python"
+            f"{prefix}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; set the beam of the "
+            f"decoding to {rank + 1}"
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     n_best = rank + 1 if rank and has_several else None
@@ -271,22 +272,23 @@ def _with_views(
     names: Sequence[str],
     is_all: bool,
 ) -> Explanation:
-    """Return the first explanation with the requested views and, if all were requested, why some are missing.
+    """Return the first explanation with the requested views, and why some are missing.
 
     Raises:
-        RequestError: a view that was requested by name is not available for the input.
+        RequestError: views were requested by name, and none of them is available for the input.
     """
     without_parts = [
         replace(explanation, maps=[m for m in explanation.maps if not m.is_part])
         for explanation in explanations
     ]
     views: JsonObject = {}
-    unavailable = {}
+    problems: dict[str, RequestError] = {}
     for name in names:
         try:
             views[name] = view_module(name).compute(run, prepared, without_parts)
         except RequestError as error:
-            if not is_all:
-                raise
-            unavailable[name] = str(error)
+            problems[name] = error
+    if problems and not views and not is_all:
+        raise next(iter(problems.values()))
+    unavailable = {name: str(error) for name, error in problems.items()}
     return replace(explanations[0], views=views, unavailable=unavailable)

@@ -39,7 +39,8 @@ class Explanation:
             axis; None for other tokens, such as a prompt.
         views: further views by name (`heedful.explain.views`), JSON-ready.
         best: the head with the best known alignment, if it is in the explanation.
-        unavailable: if all views were requested, those that are not available for the input, with the reason.
+        unavailable: requested views that are not available for the input, with the reason; not only some of
+            them are, unless all views were requested.
     """
 
     task: str
@@ -152,6 +153,8 @@ class Explanation:
         Raises:
             RequestError: the view is not in the explanation, or has no scores of words.
         """
+        if view in self.unavailable:
+            raise RequestError(f"view {view} is not available: {self.unavailable[view]}")
         if "scores" not in self.views.get(view, {}):
             known = [name for name, values in self.views.items() if "scores" in values]
             raise RequestError(

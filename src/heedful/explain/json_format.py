@@ -97,6 +97,8 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
             for attention_map in explanation.maps
         ],
     }
+    if explanation.unavailable:
+        fields["unavailable"] = dict(explanation.unavailable)
     if (best := explanation.best) is not None:
         fields["best"] = {"tap": best.tap, "head": best.head, "step": best.step}
     if (alignment := alignment_of(explanation)) is not None:

@@ -84,7 +84,7 @@ def constraints_of(
         try:
             own = OutputConstraints.of({name: entries[number] for name, entries in values.items()})
         except DataError as error:
-            raise RequestError(f"input {number + 1}: {error}") from None
+            raise RequestError(f"inputs[{number}]: {error}") from None
         if terminology is not None and isinstance(task_input, str):
             own = own.joined(terminology.constraints(task_input))
         constraints.append(own)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from heedful.data.lines import Location, Record, Stream
+from heedful.data.lines import Location, Record, ValueList
 from heedful.decoding.config import SampleSettings
 from heedful.decoding.protocol import OnStep
 from heedful.errors import DataError, RequestError, nearest, type_name
@@ -282,7 +282,7 @@ class Answering:
         if columns.images:
             return [_with_images(own, columns, f"inputs[{i}]") for i, own in enumerate(fields)]
         lines = (f"{json.dumps(own, allow_nan=False)}\n".encode() for own in fields)
-        return [*read_inputs(self.run, columns, Stream.of("inputs", lines), "jsonl")]
+        return [*read_inputs(self.run, columns, ValueList.of("inputs", lines), "jsonl")]
 
     def _predictor(self, options: JsonObject) -> Any:
         chosen = {name: options[name] for name in ("beam", "n_best", "decoding") if name in options}
@@ -308,7 +308,7 @@ class Answering:
         except DataError:  # it has a path of this machine
             raise RequestError(
                 "alignment: no head of this run is known to align, and the validation data that would select "
-                "one cannot be read here; `heedful predict RUN --alignment` selects one where they are"
+                "one cannot be read here; predicting with alignment where they are selects one, once"
             ) from None
 
     def _constraints(self, records: Sequence[Record], options: JsonObject) -> list[OutputConstraints]:
@@ -376,4 +376,4 @@ def _with_images(fields: JsonObject, columns: Columns, label: str) -> Record:
         except (binascii.Error, ValueError):
             raise RequestError(f"{label}: {name}: expected the bytes of an image in base64") from None
     own = {name: value for name, value in fields.items() if name not in columns.images}
-    return Record(Location("inputs", 1), own, row)
+    return Record(Location(label), own, row)

@@ -6,12 +6,16 @@
 | ``GET /languages`` | the languages, each with those into which it is translated |
 | ``POST /detect`` | refused: there is no model that detects languages |
 
+Each line of a text is translated by itself, and the breaks between lines stay as they are.
+
 A run has codes from its recipe (``task.languages``) or from ``heedful serve RUN=en:ta``. The source ``auto``
 is the only source language of the target, if there is only one.
 """
 
 import json
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -35,6 +39,14 @@ AUTO = "auto"
 """The source language is not said."""
 
 FORM = "application/x-www-form-urlencoded"
+
+LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
+
+MOST_LINES = 4096
+"""Maximum number of lines in a request, in all of its texts, with those that are blank."""
+
+PART = 64
+"""Maximum number of lines that are sent to an engine together; a request with more is answered in parts."""
 
 NO_DETECTION = "no model of this service detects languages; give the source language"
 
@@ -89,6 +101,42 @@ class Translation(BaseModel):
     api_key: str | None = None
 
 
+class Lines:
+    """The lines of a text, and the breaks between them.
+
+    Attributes:
+        texts: the lines that are not blank.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._parts = LINE_BREAK.split(text)  # lines and breaks take turns
+        self.texts = [line for line in self._parts[::2] if line.strip()]
+
+    def joined(self, answers: Sequence[Sequence[str]], rank: int) -> str:
+        """Return the text with the answer of this rank to each line; the best one to a line with fewer."""
+        return "".join(self._joined(iter(answers), rank))
+
+    def _joined(self, answers: Iterator[Sequence[str]], rank: int) -> Iterator[str]:
+        for i, part in enumerate(self._parts):
+            if i % 2 == 0 and part.strip():
+                own = next(answers)
+                yield own[rank] if rank < len(own) else own[0]
+            else:
+                yield part
+
+
+def _lines_of(texts: Sequence[str]) -> list[Lines]:
+    """Return texts as lines.
+
+    Raises:
+        RefusedError: there are too many. They are counted first, since they may be millions.
+    """
+    n = sum(1 + max(text.count("\n"), text.count("\r")) for text in texts)
+    if n > MOST_LINES:
+        raise RefusedError(f"q: at most {MOST_LINES:,} lines, got {n:,}", 413, "inputs")
+    return [Lines(text) for text in texts]
+
+
 class LibreTranslate:
     """Translates requests of LibreTranslate's clients to those of heedful, and its answers back."""
 
@@ -135,12 +183,17 @@ class LibreTranslate:
                 _refuse_unsupported(body)
                 served = self.find(body.source, body.target)
                 asked.name = served.name
-                found = await self.handlers.ask(asked, _content(body), request)
+                is_one = isinstance(body.q, str)
+                sources = _lines_of([body.q] if isinstance(body.q, str) else body.q)
+                answers = iter(await self._answers(asked, sources, body.alternatives or 0, request))
         except (RefusedError, GoneError) as error:
             return self.refusal(error)
-        texts = [each.get("output") or "" for each in found["predictions"]]
-        others = [[own["output"] for own in each.get("alternatives", ())] for each in found["predictions"]]
-        is_one = isinstance(body.q, str)
+        found = [[next(answers) for _ in source.texts] for source in sources]
+        texts = [source.joined(own, 0) for source, own in zip(sources, found, strict=True)]
+        others = [
+            [source.joined(own, rank) for rank in range(1, max(map(len, own), default=1))]
+            for source, own in zip(sources, found, strict=True)
+        ]
         answer: JsonObject = {"translatedText": texts[0] if is_one else texts}
         if body.alternatives:
             answer["alternatives"] = others[0] if is_one else others
@@ -148,6 +201,33 @@ class LibreTranslate:
             source = {"confidence": 0, "language": served.languages[0] if served.languages else AUTO}
             answer["detectedLanguage"] = source if is_one else [source] * len(texts)
         return json_response(answer)
+
+    async def _answers(
+        self, asked: Asked, sources: "Sequence[Lines]", n_others: int, request: Request
+    ) -> list[list[str]]:
+        """Return the translations of each line, the best first.
+
+        Raises:
+            RefusedError: a line cannot be translated, or a part is not let in, or not in time.
+            GoneError: the client left.
+        """
+        places = [(number, text) for number, source in enumerate(sources) for text in source.texts]
+        limits, tokens, answers = self.handlers.service.limits, 0, list[list[str]]()
+        n = min(PART, limits.inputs)
+        for part in (places[i : i + n] for i in range(0, len(places), n)):
+            if time.perf_counter() - asked.begun > limits.seconds:
+                raise RefusedError("the time for this request is over", 503, "deadline", 1)
+            content = {"inputs": [text for _, text in part], **({"n_best": n_others + 1} if n_others else {})}
+            found = await self.handlers.ask(asked, content, request)
+            tokens += asked.tokens
+            for (number, _), each in zip(part, found["predictions"], strict=True):
+                if "error" in each:
+                    problem = re.sub(r"^inputs\[\d+\]", f"q[{number}]", each["error"])
+                    raise RefusedError(problem, 422, "invalid")
+                ranked = [each, *each.get("alternatives", ())]
+                answers.append([own.get("output") or "" for own in ranked])
+        asked.tokens = tokens
+        return answers
 
     def refusal(self, error: RefusedError | GoneError) -> Response:
         """Return an error as LibreTranslate's clients read it: the message is the entry ``error``."""
@@ -194,12 +274,6 @@ def _refuse_unsupported(body: Translation) -> None:
         if value is not None:
             supported = [*Translation.model_fields]
             raise RefusedError(f"{name}: not supported{nearest(name, supported)}", 422, "invalid")
-
-
-def _content(body: Translation) -> JsonObject:
-    inputs = [body.q] if isinstance(body.q, str) else body.q
-    n_best = {"n_best": body.alternatives + 1} if body.alternatives else {}
-    return {"inputs": inputs, **n_best}
 
 
 def add_libretranslate(app: FastAPI, handlers: Handlers, keys: Keys) -> None:

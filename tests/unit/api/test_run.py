@@ -65,7 +65,7 @@ def test_one_layer_and_one_head_are_numbers(make_run, tmp_path):
     assert one.heads == two.heads == (1,)
     assert (one.weights == two.weights).all()
     with pytest.raises(
-        RequestError, match=r"layers: expected indices from 0 to 0 .*, got 1 \(--layer counts"
+        RequestError, match=r"layers: expected indices from 0 to 0 .*, got 1 \(the command counts"
     ):
         run.explain("a b", layers=1)
     with pytest.raises(RequestError, match=r"heads: expected indices from 0, such as \[0, 1\], got '1'"):

@@ -49,7 +49,7 @@ def test_streaming_where_it_makes_sense(toy):
     for config in ({"kind": "greedy"}, {"kind": "sample"}, {"kind": "beam", "beam": 1}):
         told.clear()
         assert tuple(told) != decode(READ(config), request)[0][0].ids == tuple(told)
-    with pytest.raises(RequestError, match=r"use a beam of 1 \(--beam 1\)"):
+    with pytest.raises(RequestError, match=r"set beam to 1"):
         decode(READ({"kind": "beam"}), request)
     with pytest.raises(RequestError, match="'n' to 1"):
         decode(READ({"kind": "sample", "n": 2}), request)

@@ -537,13 +537,13 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             "translation",
             "red",
             {"options": AnswerOptions(alternative=9)},
-            "use a larger beam: --decoding beam=10",
+            "set the beam of the decoding to 10",
         ),
         (
             "summarisation",
             "red",
             {"options": AnswerOptions(alternative=1)},
-            "greedy decoding returns one answer; use a beam",
+            "greedy decoding returns one answer; set the kind of decoding to beam",
         ),
         (
             "translation",

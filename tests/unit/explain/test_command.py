@@ -111,7 +111,7 @@ def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
     ],
 )
 def test_a_model_without_attention_has_its_views(command, name, given):
-    with pytest.raises(RequestError, match="has no attention weights; available views: "):
+    with pytest.raises(RequestError, match="has no attention weights; choose a view "):
         command(name, given)
     assert "gradient \N{MULTIPLICATION SIGN} input" in command(name, given, "--view", "gradients")
     with pytest.raises(RequestError, match="has no attention weights"):

@@ -71,10 +71,10 @@ def test_an_input_whose_constraints_contradict_each_other_has_an_error(run):
     [
         ({"must": 3}, "must: expected texts, or a list"),
         ({"must": [["w"]]}, r"must: expected 2 entries, one for each input, got 1"),
-        ({"must": [["w"], [3]]}, "input 2: must: expected a list of texts"),
-        ({"must_not": [" "]}, "input 1: must_not: texts must not be empty"),
-        ({"target_prefix": ["a", 1]}, "input 2: target_prefix: expected a text, got"),
-        ({"target_prefix": "\ud800"}, "input 1: target_prefix: not valid Unicode"),
+        ({"must": [["w"], [3]]}, r"inputs\[1\]: must: expected a list of texts"),
+        ({"must_not": [" "]}, r"inputs\[0\]: must_not: texts must not be empty"),
+        ({"target_prefix": ["a", 1]}, r"inputs\[1\]: target_prefix: expected a text, got"),
+        ({"target_prefix": "\ud800"}, r"inputs\[0\]: target_prefix: not valid Unicode"),
         (
             {"must": ["w"], "decoding": {"kind": "greedy"}},
             "must: requires a beam search, got",

@@ -59,12 +59,12 @@ def select_by_occlusion(run: LoadedRun, progress: Progress = lambda n: None) -> 
         progress: called with the number of rows just read.
 
     Raises:
-        RequestError: the rows cannot be read, or there is nothing to compare in them.
+        DataError: the rows cannot be read, or there is nothing to compare in them.
     """
     pairs = [*islice(_validation_pairs(run), N_ROWS)]
     agreements = agreement_by_head(run, pairs, progress) if pairs else {}
     if not agreements:
-        raise RequestError(
+        raise DataError(
             "alignment: no head is known to align, and the validation data has no rows to select one with; "
             f"{REMEDY}"
         )

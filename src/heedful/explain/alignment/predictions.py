@@ -200,8 +200,8 @@ def aligning(
     """
     if isinstance(predictor, Captioner):
         raise RequestError(
-            "alignment: the source is an image, which has no words; use --attention for the weights over its "
-            "patches (in Python, attention=True)"
+            "alignment: the source is an image, which has no words; use attention for the weights over its "
+            "patches"
         )
     if not isinstance(predictor, Translator):
         raise RequestError(f"alignment: task {run.recipe.task.kind} does not generate a text for a text")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.data.sources import LocatedRow, Row
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, WorkError
 from heedful.explain.attribution.features import Features
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.variants import Content, patch_slices
@@ -30,6 +30,9 @@ ROWS_READ = 20_000
 
 TEXTS, IMAGES = 2000, 50
 """Maximum number of them whose words, or patches, are drawn; evenly spaced, as files may be sorted."""
+
+CHARACTERS = 500_000
+"""Maximum number of characters of these texts together; of longer texts fewer are taken, evenly spaced."""
 
 
 _READ: WeakKeyDictionary[LoadedRun, "Replacements"] = WeakKeyDictionary()
@@ -117,7 +120,12 @@ def training_replacements(run: LoadedRun, measured: Measured) -> Replacements:
             _READ[run] = replacements_from(run, _training_inputs(run), measured)
         words = _READ[run]
         return replace(words, most=_room(run, measured)) if isinstance(words, Words) else words
-    except (DataError, RequestError) as error:
+    except (DataError, WorkError, OSError) as error:  # its message may have a path of this machine
+        raise RequestError(
+            "words that replace others are drawn from the training data, which cannot be read here; use view "
+            "occlusion"
+        ) from error
+    except RequestError as error:
         raise RequestError(
             f"words that replace others are drawn from the training data: {error}; use view occlusion"
         ) from None
@@ -130,7 +138,9 @@ def _training_inputs(run: LoadedRun) -> list[TaskInput]:
 
 def texts_of(run: LoadedRun, rows: Iterable[LocatedRow[Row]]) -> list[TaskInput]:
     """Return the first text of each row, or its image."""
-    column = run.task.embedded_columns.inputs[0]
+    columns = run.task.embedded_columns
+    name = columns.inputs[0]
+    column = columns.trained_as.get(name, name)
     return [row.row[column] for row in rows]
 
 
@@ -141,8 +151,9 @@ def replacements_from(run: LoadedRun, inputs: Sequence[TaskInput], measured: Mea
         DataError: they have no words, or an image cannot be read.
     """
     axis = measured.prepared.axes[measured.features.axis]
-    most = IMAGES if measured.features.is_image else TEXTS
-    chosen = inputs[:: -(-len(inputs) // most) or 1]
+    chosen = spaced(inputs, IMAGES if measured.features.is_image else TEXTS)
+    if not measured.features.is_image:
+        chosen = bounded_texts(chosen)
     prepared = run.task.embedding_inputs(chosen)
     read = prepared.batch([number for number in range(len(chosen)) if number not in prepared.errors])
     if isinstance(read, Images):
@@ -153,6 +164,23 @@ def replacements_from(run: LoadedRun, inputs: Sequence[TaskInput], measured: Mea
     tokenizer = processor.source if isinstance(processor, Tokenizers) else processor.text
     ids = [part.tolist() for part in read.ids.split(list(read.layout.lengths))]
     return Words.of(tokenizer, ids, _room(run, measured))
+
+
+def spaced(inputs: Sequence[TaskInput], most: int) -> Sequence[TaskInput]:
+    """Return at most so many inputs, evenly spaced."""
+    return inputs[:: -(-len(inputs) // max(1, most)) or 1]
+
+
+def bounded_texts(texts: Sequence[TaskInput]) -> Sequence[TaskInput]:
+    """Return as many texts, evenly spaced, as have about `CHARACTERS` together, and not more of one."""
+    length = sum(map(_length, texts))
+    chosen = spaced(texts, len(texts) * CHARACTERS // max(1, length)) if length > CHARACTERS else texts
+    return [text[:CHARACTERS] if isinstance(text, str) else text for text in chosen]
+
+
+def _length(text: TaskInput) -> int:
+    """Return the characters of a text, or of a list of words."""
+    return len(text) if isinstance(text, str) else sum(map(len, text)) if isinstance(text, list) else 0
 
 
 def _room(run: LoadedRun, measured: Measured) -> int | None:

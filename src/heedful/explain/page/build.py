@@ -306,6 +306,8 @@ def _facts_html(explanation: "Explanation") -> str:
             f"<li>{_answer_html(alternative, explanation.task)}</li>" for alternative in alternatives
         )
         facts.append(("Other answers", f"<ol>{items}</ol>"))
+    for view, reason in explanation.unavailable.items():
+        facts.append((f"No view {view}", _escape(reason)))
     lines = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     run, task = _escape(explanation.run), _escape(explanation.task)
     heading = f'<h1><bdi>{run}</bdi> <span class="task">{task}</span></h1>'

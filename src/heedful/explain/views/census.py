@@ -71,9 +71,7 @@ def _note(values: JsonMapping) -> str:
             "together."
         )
     if values["inputs"] == 1:
-        notes.append(
-            "Patterns that do not occur in the input cannot be scored; use several inputs (--inputs FILE)."
-        )
+        notes.append("Patterns that do not occur in the input cannot be scored; use several inputs.")
     return " ".join(notes)
 
 

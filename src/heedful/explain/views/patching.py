@@ -67,8 +67,7 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
     if len(explanations) != 2:
         raise RequestError(
             f"activation patching needs two inputs, got {len(explanations)}; give a second one that differs "
-            'in a few words: heedful explain RUN "TEXT" "OTHER TEXT" --view patching, or '
-            'others=["OTHER TEXT"] in Python'
+            'in a few words, after the first one (in Python, others=["OTHER TEXT"])'
         )
     other = prepared_like(run, prepared, cast(TaskInput, explanations[1].input))
     stack, existing = _stack_of_input(run.model), taps(run.model)

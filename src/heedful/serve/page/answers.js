@@ -1,5 +1,5 @@
-// The form of tasks whose answer follows from their input at once: labels, label sets, numbers, tags, answers in a
-// passage, captions and masks. What an answer has decides how it is shown.
+// The form of tasks whose answer follows from their input at once: labels, label sets, numbers, answers in a passage,
+// captions and masks. What an answer has decides how it is shown.
 
 import { el } from "./dom.js";
 import { inputFields } from "./fields.js";
@@ -7,7 +7,7 @@ import { showLabels } from "./labels.js";
 import { showMask } from "./masks.js";
 import { showNumber } from "./numbers.js";
 import { showSpan } from "./spans.js";
-import { showTags } from "./tags.js";
+import { spokenTags, tagSummary, taggedWords } from "./tags.js";
 
 /** Return the form of a run. */
 export function answers(run) {
@@ -15,20 +15,14 @@ export function answers(run) {
   const options = {};
   const n = Math.min(run.labels.length, 1000);
   if (run.options.includes("n_best")) options.n_best = Math.max(1, n || 3);
-  let raw = null;
-  if (run.options.includes("words")) {
-    const box = el("input", { type: "checkbox", id: "split-words", checked: true });
-    raw = el("div", { class: "check" }, box, el("label", { for: "split-words" }, "Split words and punctuation marks"));
-    raw.value = () => (box.checked ? "raw" : "blanks");
-  }
   const body = () => {
     const input = read();
-    return input && { inputs: [input], ...options, ...(raw ? { words: raw.value() } : {}) };
+    return input && { inputs: [input], ...options };
   };
   const show = (prediction, answer, asked) => shower(prediction, run)(prediction, answer, { run, input: asked.inputs[0], image: image() });
   const explained = ({ inputs }) => ({ inputs });
   const what = run.images.length ? "Choose an image" : run.inputs.length > 1 ? "Fill in the fields" : "Type a text";
-  return { fields: [...nodes, raw].filter(Boolean), body, show, explained, columns: true, empty: `${what}; the answer appears here.` };
+  return { fields: nodes, body, show, explained, columns: true, empty: `${what}; the answer appears here.` };
 }
 
 function shower(prediction, run) {
@@ -38,6 +32,11 @@ function shower(prediction, run) {
   if (prediction.probabilities) return showLabels;
   if (typeof output === "number") return showNumber;
   return output?.runs ? showMask : showAnything;
+}
+
+function showTags(prediction, answer, { run }) {
+  answer.append(taggedWords(prediction, run), ...tagSummary([prediction], run));
+  return spokenTags(prediction);
 }
 
 /** Show a text, with further ones, or anything else as JSON. */

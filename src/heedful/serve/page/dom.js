@@ -29,11 +29,34 @@ export function labelled(text, control, hint = null) {
   return el("div", { class: "field" }, el("label", { for: control.id }, text), control, hint && el("p", { class: "hint" }, hint));
 }
 
-/** A number with its label; `value()` is undefined while it is empty. */
+/** What a field must be instead of what it is. */
+export class InvalidField extends Error {}
+
+/**
+ * A number with its label; `value()` is undefined while it is empty, and throws `InvalidField` if it is not in the
+ * range, which is then shown below the field.
+ */
 export function numberField(text, { value = "", min, max, step = 1 } = {}) {
-  const input = el("input", { type: "number", min, max, step, value, inputmode: "decimal" });
+  const input = el("input", { type: "number", min, max, step, value, inputmode: "decimal", oninput: () => show() });
+  const note = el("p", { class: "hint range", id: newId("range"), hidden: true });
   const node = labelled(text, input);
-  return { node, input, value: () => (input.value === "" || !Number.isFinite(input.valueAsNumber) ? undefined : input.valueAsNumber) };
+  node.append(note);
+  input.setAttribute("aria-describedby", note.id);
+  const isWrong = ({ badInput, rangeUnderflow, rangeOverflow, stepMismatch }) => badInput || rangeUnderflow || rangeOverflow || (stepMismatch && step === 1);
+
+  function show() {
+    const wrong = isWrong(input.validity);
+    const range = input.max === "" ? `at least ${input.min}` : `from ${input.min} to ${input.max}`;
+    note.textContent = wrong ? `A ${step === 1 ? "whole " : ""}number ${range}.` : "";
+    note.hidden = !wrong;
+    input.setAttribute("aria-invalid", wrong);
+    return wrong;
+  }
+  const read = () => {
+    if (show()) throw new InvalidField(`${text}: ${note.textContent.toLowerCase()}`);
+    return input.value === "" ? undefined : input.valueAsNumber;
+  };
+  return { node, input, value: read };
 }
 
 /** A choice among a few values, given as pairs of value and text. */
@@ -88,8 +111,14 @@ export function bars(pairs, isChosen = () => false) {
 
 const HUES = 10;
 
+const colours = [];
+
 /** The colour of the class of a number; ten of them, then the first again. */
-export const colourOf = (index) => getComputedStyle(document.documentElement).getPropertyValue(`--class-${index % HUES}`).trim();
+export function colourOf(index) {
+  // Read once: it makes the browser lay out all that was added.
+  colours[index % HUES] ??= getComputedStyle(document.documentElement).getPropertyValue(`--class-${index % HUES}`).trim();
+  return colours[index % HUES];
+}
 
 /**
  * A text whose words can be chosen: by the mouse, or by arrow keys, with one tab stop.
@@ -117,13 +146,27 @@ export function wordLine(items, { label, choose = () => {}, press = null }) {
     } else return;
     event.preventDefault();
   };
-  const content = nodes.flatMap((node, index) => [items[index].before ?? "", node, items[index].after ?? ""]);
+  const content = new DocumentFragment();
+  nodes.forEach((node, index) => content.append(items[index].before ?? "", node, items[index].after ?? ""));
   const role = press ? "group" : "listbox";
-  const node = el("div", { class: "words", role, "aria-label": label, "aria-orientation": press ? null : "horizontal", onkeydown: move }, ...content);
+  const node = el("div", { class: "words", role, "aria-label": label, "aria-orientation": press ? null : "horizontal", onkeydown: move }, content);
   return { node, mark: (chosen) => nodes.forEach((word, index) => word.classList.toggle("linked", chosen.includes(index))) };
 }
 
-/** Split a text at blanks: the words, and what stands before each. */
+/** Most words of one text that are shown as words; more would keep the browser busy for seconds. */
+export const MOST_WORDS = 2000;
+
+/** Split a text at blanks: the first words, and what stands before each; the last one has the rest of the text. */
 export function wordsOf(text) {
-  return [...text.matchAll(/(\s*)(\S+)/gu)].map(([, before, word]) => ({ before, text: word }));
+  const words = [];
+  let end = 0;
+  for (const { 1: before, 2: word, index, 0: whole } of text.matchAll(/(\s*)(\S+)/gu)) {
+    if (words.length === MOST_WORDS) {
+      words.at(-1).text += text.slice(end);
+      break;
+    }
+    words.push({ before, text: word });
+    end = index + whole.length;
+  }
+  return words;
 }

@@ -6,9 +6,13 @@ const LARGE = 2 << 20;
 const SIDE = 1024;
 const QUALITY = 0.92;
 
+/** Characters beyond which a field does not grow with its text: to measure that takes the browser long. */
+const LONG = 20_000;
+
 /** A field for a text that grows with it. */
 export function textField(label, { rows = 3, placeholder = null, hint = null } = {}) {
-  const area = el("textarea", { rows, placeholder, spellcheck: "false", dir: "auto" });
+  const fit = () => area.classList.toggle("long", area.value.length > LONG);
+  const area = el("textarea", { rows, placeholder, spellcheck: "false", dir: "auto", oninput: fit });
   return { node: labelled(label, area, hint), input: area, value: () => area.value };
 }
 

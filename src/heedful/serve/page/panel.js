@@ -2,7 +2,7 @@
 
 import { callPart } from "./call.js";
 import { isAbort, post } from "./api.js";
-import { debounced, el } from "./dom.js";
+import { InvalidField, debounced, el } from "./dom.js";
 import { whyPart } from "./why.js";
 
 const PAUSE = 250;
@@ -13,7 +13,8 @@ const SLOW = 1000;
  * What a kind of task shows.
  * @typedef {object} Form
  * @property {Node[]} fields
- * @property {() => object|null} body  the body of the request that the fields describe; null: nothing to answer yet
+ * @property {() => object|null} body  the body of the request that the fields describe; null: nothing to answer yet.
+ *     It throws `InvalidField`
  * @property {(prediction: object, answer: HTMLElement, body: object) => string} [show]  shows an answer; returns it
  *     in a few words, for screen readers
  * @property {(body: object, answer: HTMLElement, signal: AbortSignal) => Promise<string>} [answer]  asks and shows,
@@ -23,7 +24,8 @@ const SLOW = 1000;
  * @property {string} [button]  name of the button of a form that does not answer as one types
  * @property {string} empty  what is shown before there is an answer
  * @property {boolean} [columns]  whether the answer stands beside the fields
- * @property {(ask: () => void) => void} [connect]  gives a form what makes it ask
+ * @property {(ask: () => void, explain: () => void) => void} [connect]  gives a form what makes it ask, and what has
+ *     the last answer explained again after `explained` has changed
  */
 
 /** Return the part of the page with a form and its answers. */
@@ -35,6 +37,7 @@ export function panel(run, form) {
   const explained = form.explained ?? ((body) => body);
   const why = form.verb === "embed" ? null : whyPart(run);
   let asking = null;
+  let answered = null;
 
   const stop = form.button && el("button", { type: "button", hidden: true, onclick: () => asking?.abort() }, "Stop");
   const go = form.button && el("button", { type: "submit", class: "main" }, form.button);
@@ -42,8 +45,17 @@ export function panel(run, form) {
   async function ask() {
     later.cancel();
     asking?.abort();
-    const body = form.body();
     problem.replaceChildren();
+    let body;
+    try {
+      body = form.body();
+    } catch (error) {
+      if (!(error instanceof InvalidField)) throw error;
+      busy(false);
+      problem.replaceChildren(el("p", { class: "error" }, error.message));
+      return;
+    }
+    answered = null;
     if (body === null) {
       asking = null;
       busy(false);
@@ -62,6 +74,7 @@ export function panel(run, form) {
     call.show(body);
     try {
       said.textContent = await (form.answer ?? predicted)(body, answer, own.signal);
+      answered = body;
       why?.show(explained(body));
     } catch (error) {
       if (isAbort(error)) return;
@@ -89,9 +102,9 @@ export function panel(run, form) {
   }
 
   const later = debounced(PAUSE, ask);
-  form.connect?.(ask);
+  form.connect?.(ask, () => answered && why?.show(explained(answered)));
   const node = el("form", {
-    class: form.columns ? "form columns" : "form",
+    class: form.columns ? "form columns" : "form", novalidate: true,
     oninput: (event) => (form.button || event.target.closest("[data-quiet]") ? null : later()),
     onsubmit: (event) => { event.preventDefault(); ask(); },
     onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); } },

@@ -238,8 +238,8 @@ class ConstraintBuilder:
         """
         if wanted.must and self.decoding.kind != "beam":
             raise RequestError(
-                f"must: requires a beam search, got decoding.kind={self.decoding.kind}; set "
-                "--decoding kind=beam (in Python, decoding={'kind': 'beam'})"
+                f"must: requires a beam search, got decoding.kind={self.decoding.kind}; set the kind of "
+                "decoding to beam"
             )
 
     def _make_required(self, phrase: str) -> RequiredPhrase | None:

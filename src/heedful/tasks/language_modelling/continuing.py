@@ -477,5 +477,5 @@ def check_min_length(decoding: DecodingConfig, max_new_tokens: int) -> None:
     if decoding.min_length > max_new_tokens:
         raise RequestError(
             f"decoding.min_length must be at most max_new_tokens ({max_new_tokens}), got "
-            f"{decoding.min_length}; raise completion.max_new_tokens (--max-new-tokens)"
+            f"{decoding.min_length}; raise max_new_tokens (in a recipe, completion.max_new_tokens)"
         )

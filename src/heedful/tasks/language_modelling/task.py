@@ -292,7 +292,7 @@ class LanguageModelling(RunningTextTask, TextScoring):
         if len(ids) <= first:
             raise RequestError(
                 "the target must add at least one token to the prompt; to explain a text without a prompt, "
-                'use an empty prompt: explain RUN "" --target TEXT, or run.explain("", target=TEXT) in Python'
+                'use an empty prompt, "", and the text as the target'
             )
         if len(ids) > context:
             raise RequestError(

@@ -220,7 +220,7 @@ def test_uniform_attention_aligns_nothing_and_says_so(explained, monkeypatch):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("captions", "an image, which has no words; use --attention"),
+        ("captions", "an image, which has no words; use attention"),
         ("classification", "task classification does not generate a text for a text"),
         ("language model", "task language-modelling does not generate a text for a text"),
         ("recurrent without attention", "no attention from target to source"),

@@ -170,7 +170,7 @@ def test_without_training_data_words_of_the_inputs_replace_others(run, monkeypat
     monkeypatch.setattr(replacements, "_training_inputs", missing)
     found = run.faithfulness(data=planted(3, 2))
     assert "words that replace others are those of the evaluated inputs" in found.notes[0]
-    with pytest.raises(heedful.errors.RequestError, match=r"x: no such file; use view occlusion"):
+    with pytest.raises(heedful.errors.RequestError, match=r"cannot be read here; use view occlusion"):
         run.explain("a good day", views=["replacement"])
 
 

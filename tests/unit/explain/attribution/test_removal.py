@@ -126,7 +126,7 @@ def test_without_training_data_words_are_left_out_unless_the_view_does_it_itself
     assert "removal" not in removal_of(run, given, "occlusion")
     view = removal_of(run, given, "integrated-gradients")
     assert view["removal"]["judge"] == "leaving out"
-    assert "x: no such file" in view["removal"]["note"]
+    assert "cannot be read here" in view["removal"]["note"]
 
 
 @pytest.mark.parametrize("name", ["classification", "sets of labels", "regression", "translation", "images"])

@@ -64,7 +64,7 @@ def test_classes_have_shares_and_meanings(seen):
 def test_of_one_input_it_is_said_that_more_would_tell_more():
     one = constructed(11)
     view = view_module("census")
-    assert "--inputs FILE" in view.drawings(one, view.compute(None, None, [one]))[0].note
+    assert "use several inputs" in view.drawings(one, view.compute(None, None, [one]))[0].note
 
 
 def test_every_row_of_the_page_opens_its_head(seen):

@@ -148,7 +148,7 @@ def test_what_is_out_of_the_ordinary_is_told_with_the_prediction():
 
 
 def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
-    with pytest.raises(RequestError, match=r"beam 1, got 3: .*; use a beam of 1 \(--beam 1\)"):
+    with pytest.raises(RequestError, match=r"beam 1, got 3: .*; set beam to 1"):
         translator(BeamConfig(beam=3)).stream("")
     with pytest.raises(RequestError, match="supports only one sample, got n="):
         captioner(SampleConfig(n=2)).stream("no image")
