@@ -48,7 +48,9 @@ def refusal_of(call, *arguments):
 def translated(service, body, headers=()):
     payload = urlencode(body, doseq=True).encode() if headers == FORM else json.dumps(body).encode()
     status, data = service.request("POST", "/translate", payload, headers)
-    return status, json.loads(data)
+    found = json.loads(data)
+    found.pop("notes", None)
+    return status, found
 
 
 def test_its_package_translates(service, texts):
@@ -173,3 +175,20 @@ def test_a_line_that_cannot_be_translated_is_an_error(service):
     status, found = translated(service, body)
     assert status in (413, 422)
     assert found["error"]
+
+
+def test_what_is_unusual_is_noted(service, run):
+    """A text, or one of several, whose output was cut, or that has unknown words."""
+    strange = "a \u1234 b"
+    (expected,) = load(run).predict([strange])
+    assert expected.notes
+    for q, notes in (
+        (f"a\n{strange}", lambda found: found["notes"]),
+        (["a", strange], lambda found: found["notes"][1]),
+    ):
+        body = {"q": q, "source": "en", "target": "ta"}
+        status, data = service.request("POST", "/translate", json.dumps(body).encode())
+        found = notes(json.loads(data))
+        assert status == 200
+        assert set(expected.notes) <= {*found}
+        assert len(found) == len({*found})

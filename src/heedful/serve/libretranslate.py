@@ -188,7 +188,9 @@ class LibreTranslate:
                 answers = iter(await self._answers(asked, sources, body.alternatives or 0, request))
         except (RefusedError, GoneError) as error:
             return self.refusal(error)
-        found = [[next(answers) for _ in source.texts] for source in sources]
+        pairs = [[next(answers) for _ in source.texts] for source in sources]
+        found = [[texts for texts, _ in own] for own in pairs]
+        notes = [[*dict.fromkeys(note for _, of_line in own for note in of_line)] for own in pairs]
         texts = [source.joined(own, 0) for source, own in zip(sources, found, strict=True)]
         others = [
             [source.joined(own, rank) for rank in range(1, max(map(len, own), default=1))]
@@ -197,6 +199,8 @@ class LibreTranslate:
         answer: JsonObject = {"translatedText": texts[0] if is_one else texts}
         if body.alternatives:
             answer["alternatives"] = others[0] if is_one else others
+        if any(notes):  # LibreTranslate has none; its clients pass unknown entries by
+            answer["notes"] = notes[0] if is_one else notes
         if body.source == AUTO:
             source = {"confidence": 0, "language": served.languages[0] if served.languages else AUTO}
             answer["detectedLanguage"] = source if is_one else [source] * len(texts)
@@ -204,15 +208,15 @@ class LibreTranslate:
 
     async def _answers(
         self, asked: Asked, sources: "Sequence[Lines]", n_others: int, request: Request
-    ) -> list[list[str]]:
-        """Return the translations of each line, the best first.
+    ) -> list[tuple[list[str], list[str]]]:
+        """Return the translations of each line, the best first, and its notes, such as that it was cut.
 
         Raises:
             RefusedError: a line cannot be translated, or a part is not let in, or not in time.
             GoneError: the client left.
         """
         places = [(number, text) for number, source in enumerate(sources) for text in source.texts]
-        limits, tokens, answers = self.handlers.service.limits, 0, list[list[str]]()
+        limits, tokens, answers = self.handlers.service.limits, 0, list[tuple[list[str], list[str]]]()
         n = min(PART, limits.inputs)
         for part in (places[i : i + n] for i in range(0, len(places), n)):
             if time.perf_counter() - asked.begun > limits.seconds:
@@ -225,7 +229,7 @@ class LibreTranslate:
                     problem = re.sub(r"^inputs\[\d+\]", f"q[{number}]", each["error"])
                     raise RefusedError(problem, 422, "invalid")
                 ranked = [each, *each.get("alternatives", ())]
-                answers.append([own.get("output") or "" for own in ranked])
+                answers.append(([own.get("output") or "" for own in ranked], each.get("notes") or []))
         asked.tokens = tokens
         return answers
 
