@@ -17,6 +17,7 @@ from tiny_runs import TASKS, make
 from heedful.api.run import load
 from heedful.errors import DataError, RequestError
 from heedful.explain.alignment import occlusion_agreement
+from heedful.explain.views import OVER_INPUTS
 from heedful.serve.answering import Answering, Body
 
 KINDS = ["translation", "classification", "tagging", "language-modelling", "image-classification"]
@@ -434,3 +435,10 @@ def test_wrong_requests_to_serve(heedful, runs, arguments, words, tmp_path):
     done = heedful("serve", *given, cwd=tmp_path)
     assert done.status == 2, done
     assert words in done.err
+
+
+@pytest.mark.parametrize("view", OVER_INPUTS)
+def test_views_over_several_inputs_are_refused_with_the_reason(service, view):
+    status, found = service.post("translation", "explain", {"inputs": ["a b"], "views": ["attention", view]})
+    assert status == 422
+    assert found["error"]["message"] == f"views: {view} compares several inputs, and a request has one"

@@ -19,6 +19,7 @@ from heedful.decoding.protocol import OnStep
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.explain.alignment.predictions import aligning
 from heedful.explain.json_format import json_pieces
+from heedful.explain.views import OVER_INPUTS
 from heedful.runs.arguments import at_least_one, decoding_of, streaming, text_scoring, with_beam
 from heedful.runs.inputs import answered, read_inputs
 from heedful.runs.loading import TaskOptions
@@ -258,6 +259,9 @@ class Answering:
         _check_names(body.options, EXPLAIN_OPTIONS)
         if len(body.inputs) != 1:
             raise RequestError(f"inputs: expected one to explain, got {len(body.inputs)}")
+        views = body.options.get("views") or ()
+        for name in (name for name in OVER_INPUTS if name in views):
+            raise RequestError(f"views: {name} compares several inputs, and a request has one")
         (record,) = self._records(body, self._columns("predict"))
         if record.error is not None:
             raise record.error
