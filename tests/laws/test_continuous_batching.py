@@ -187,6 +187,18 @@ def sent(engine):
     return frames
 
 
+def test_what_ends_before_a_step_that_fails_is_answered(answering, engine, monkeypatch):
+    def failing():
+        raise MemoryError
+
+    monkeypatch.setattr(engine.continuous.slots, "step", failing)
+    engine.arrived = [job_of(1, "predict", ["a"], {"must": ["a"]}), job_of(2, "predict", ["a"], {})]
+    engine._step(answering, engine.continuous)
+    (refused,) = [frame.header for frame in sent(engine) if "refused" in frame.header]
+    assert (refused["refused"], refused["status"]) == (1, 422)
+    assert len(engine.queue) == 1
+
+
 def test_after_an_error_of_a_step_each_request_is_answered_by_itself(answering, engine, monkeypatch, capsys):
     """A stream that has begun ends with an error."""
     rng = np.random.default_rng(3)

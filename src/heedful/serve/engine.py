@@ -191,7 +191,7 @@ class Engine:
         if number in self.in_hand:
             self.abandoned.add(number)
             self._mark_unwanted()
-        else:
+        elif self.continuous is not None:
             self.gone.add(number)
 
     def _beat(self, explaining: threading.Thread) -> None:
@@ -255,13 +255,12 @@ class Engine:
             begun, outcomes = continuous.begin()
             if begun:
                 self.write({"taken": begun})
-            outcomes += continuous.step()
+            self._end(outcomes)
+            self._end(continuous.step())
         except Exception as error:
             log_error(error, "an engine")
             self._answer_alone(continuous)
             return
-        for job, outcome in outcomes:
-            self._end(job, outcome)
         self.steps()
 
     def _enter(self, answering: Answering, continuous: ContinuousBatching, job: Job) -> None:
@@ -289,14 +288,15 @@ class Engine:
                 with self.changed:
                     self.queue.add(replace(job, key=None))
 
-    def _end(self, job: Job, outcome: Outcome) -> None:
-        """Send the answer of a request, or its error."""
-        try:
-            if isinstance(outcome, Exception):
-                raise outcome
-            self._send_answers([job], [outcome])
-        except Exception as error:
-            self._fail(job.number, error)
+    def _end(self, outcomes: Sequence[tuple[Job, Outcome]]) -> None:
+        """Send the answers of requests, or their errors."""
+        for job, outcome in outcomes:
+            try:
+                if isinstance(outcome, Exception):
+                    raise outcome
+                self._send_answers([job], [outcome])
+            except Exception as error:
+                self._fail(job.number, error)
 
     def _send_answers(self, jobs: Sequence[Job], found: Sequence[list[JsonObject]]) -> None:
         """Send the answers of requests; an error in one of them comes before any is sent."""
