@@ -46,7 +46,7 @@ VERBS = {
     "serve": {
         "runs", "--host", "--port", "--workers", "--api-key-file", "--no-auth", "--allowed-host",
         "--engine-timeout", "--drain-delay", "--drain-timeout", "--request-timeout",
-        "--send-timeout", "--precision", "--device",
+        "--send-timeout", "--queue-seconds", "--precision", "--device",
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},

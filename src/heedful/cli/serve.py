@@ -52,6 +52,10 @@ Seconds = Annotated[
 RequestSeconds = Annotated[
     float, typer.Option(min=0.1, help="Seconds until a request, or a stream, is given up.")
 ]
+QueueSeconds = Annotated[
+    float,
+    typer.Option(min=0.1, help="Seconds that requests to a run may take together; more are refused (429)."),
+]
 SendSeconds = Annotated[
     float, typer.Option(min=0.1, help="Seconds that a client may leave an answer unread.")
 ]
@@ -72,6 +76,7 @@ def serve(
     engine_timeout: Seconds = 30.0,
     request_timeout: RequestSeconds = 60.0,
     send_timeout: SendSeconds = 30.0,
+    queue_seconds: QueueSeconds = 2.0,
     drain_delay: Delay = 0.0,
     drain_timeout: Drain = 60.0,
     precision: Precision = "auto",
@@ -116,7 +121,7 @@ def serve(
         drain_timeout=drain_timeout,
         hosts=allowed_host or (),
         keys=keys,
-        limits=Limits(seconds=request_timeout, send_seconds=send_timeout),
+        limits=Limits(seconds=request_timeout, send_seconds=send_timeout, queue=queue_seconds),
     )
     try:
         serve_until_stopped(served, settings, log)

@@ -62,7 +62,7 @@ class Admission:
     least_tokens: int
     clock: Callable[[], float] = time.monotonic
     requests: int = 0
-    tokens: int = 0
+    tokens: float = 0.0
     rate: float = START_RATE
     admitted: int = 0
     refused: int = 0
@@ -75,17 +75,25 @@ class Admission:
         """Maximum number of tokens, waiting or running."""
         return max(self.least_tokens, self.rate * self.most_seconds)
 
-    def admit(self, tokens: int) -> None:
+    def admit(self, tokens: int, *, at_least: int = 1) -> float:
         """Let a request in; `release` follows.
+
+        A request counts for at most half of the bound: a very long one leaves room for short ones, which are
+        let in and wait, while a second one of its kind is refused.
 
         Args:
             tokens: its tokens, with all hypotheses.
+            at_least: so many requests are let in whatever their tokens are: those that are computed at once.
+
+        Returns:
+            The tokens that it counts for.
 
         Raises:
             RefusedError: 429, there is too much in the service.
         """
         full = self.requests >= self.most_requests
-        if full or (self.requests and self.tokens + tokens > self.most_tokens):
+        counted = min(tokens, self.most_tokens / 2)
+        if full or (self.requests >= at_least and self.tokens + counted > self.most_tokens):
             self.refused += 1
             what = "requests" if full else "tokens"
             raise RefusedError(f"too many {what} at a time; try again", 429, what, self.retry_after)
@@ -93,18 +101,19 @@ class Admission:
             self._busy_since, self._done = self.clock(), 0
         self.requests += 1
         self.admitted += 1
-        self.tokens += tokens
+        self.tokens += counted
+        return counted
 
-    def release(self, tokens: int, *, answered: bool) -> None:
+    def release(self, counted: float, computed: int) -> None:
         """Note that a request is out of the service.
 
         Args:
-            tokens: as of `admit`.
-            answered: whether it was computed whole, so that it counts for the rate.
+            counted: what `admit` returned.
+            computed: its tokens; 0 if it was not computed whole, so that it does not count for the rate.
         """
         self.requests -= 1
-        self.tokens -= tokens
-        self._done += tokens if answered else 0
+        self.tokens = self.tokens - counted if self.requests else 0.0
+        self._done += computed
         elapsed = self.clock() - self._busy_since
         if elapsed >= WINDOW:
             if self._done:

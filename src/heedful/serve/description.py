@@ -12,8 +12,13 @@ from heedful.tasks.translation import TranslationRecipe
 from heedful.typing import JsonObject
 
 
-def description_of(answering: Answering) -> JsonObject:
-    """Return what a run can do, for the front and its clients."""
+def description_of(answering: Answering, slots: int) -> JsonObject:
+    """Return what a run can do, for the front and its clients.
+
+    Args:
+        answering: with the run.
+        slots: how many outputs are decoded at once by continuous batching.
+    """
     run = answering.run
     task, decoding = run.task, run.recipe.decoding
     columns = task.columns
@@ -27,6 +32,7 @@ def description_of(answering: Answering) -> JsonObject:
         "decoding": None if decoding is None else decoding.model_dump(mode="json"),
         "languages": languages_of(run.recipe),
         "max_new_tokens": max_new_tokens(run.recipe),
+        "slots": slots,
         "scores": isinstance(task, TextScoring),
         "labels": run.labels,
         "views": {name: VIEWS[name].description for name in views_of(run) if name not in OVER_INPUTS},

@@ -139,7 +139,8 @@ class Engine:
         self.continuous = ContinuousBatching.of(answering, start["cache_memory"])
         for frame in frames:
             self._receive(frame)
-        self.write({"ready": description_of(answering)})
+        slots = 0 if self.continuous is None else self.continuous.slots.n
+        self.write({"ready": description_of(answering, slots)})
         threading.Thread(target=self._read, args=(unpacker,), daemon=True).start()
         explaining = threading.Thread(target=self._explain, args=(answering,), daemon=True)
         explaining.start()

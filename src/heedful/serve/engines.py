@@ -81,6 +81,7 @@ class Pending:
         explains: whether it is an explanation.
         frames: what the engine sent.
         taken: called when the engine begins.
+        counted: the tokens that it counts for in `heedful.serve.admission.Admission`.
         is_taken, is_answered, is_over: how far it is.
     """
 
@@ -90,6 +91,7 @@ class Pending:
     explains: bool
     frames: "asyncio.Queue[Frame]" = field(default_factory=asyncio.Queue)
     taken: Callable[[], None] = lambda: None
+    counted: float = 0.0
     is_taken: bool = False
     is_answered: bool = False
     is_over: bool = False

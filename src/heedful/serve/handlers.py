@@ -248,6 +248,8 @@ class Handlers:
         headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
         if error.closes:
             headers["connection"] = "close"
+        if error.reason == "deadline":  # OpenAI's clients would try again what cannot be done in time
+            headers["x-should-retry"] = "false"
         return Response(error_body(str(error)), error.status, headers, "application/json")
 
     # Admission and metrics ----------------------------------------------------------------------------------
@@ -261,7 +263,7 @@ class Handlers:
         metrics, cost = served.metrics, cost_of(served, asked.verb, body, self.service.limits)
         asked.tokens = cost.expected
         pending = Pending(cost.expected, cost.read, cost.total, asked.verb in ("explain", "page"))
-        served.bounds(pending).admit(cost.expected)
+        pending.counted = served.bounds(pending).admit(cost.expected, at_least=max(1, served.slots))
         metrics.waiting.inc()
         self._note_tokens(served, pending, 1)
 
@@ -278,7 +280,7 @@ class Handlers:
     def _release(self, served: Served, pending: Pending) -> None:
         (served.metrics.running if pending.is_taken else served.metrics.waiting).dec()
         self._note_tokens(served, pending, -1)
-        served.bounds(pending).release(pending.cost, answered=pending.is_answered)
+        served.bounds(pending).release(pending.counted, pending.cost if pending.is_answered else 0)
 
     def _note_tokens(self, served: Served, pending: Pending, sign: int) -> None:
         served.metrics.queued_tokens.inc(sign * pending.cost)

@@ -70,6 +70,11 @@ class Served:
         """The memory of the keys and values of a token of one hypothesis."""
         return int(self.engines.description.get("cache_bytes") or 0)
 
+    @property
+    def slots(self) -> int:
+        """How many outputs its engines decode at once, each in a slot; 0: it has no slots."""
+        return int(self.engines.description.get("slots") or 0) * self.engines.n
+
     def n_tokens(self, text: str) -> int:
         """Return the number of tokens of a text; 1 if the run has no tokenizer."""
         return 1 if self.tokenizer is None else len(self.tokenizer.encode(text))

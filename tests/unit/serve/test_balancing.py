@@ -40,15 +40,15 @@ def test_a_run_that_is_used_between_checks_keeps_its_engines(two):
     idle, busy = two
     balancer = Balancer([idle, busy])
     for _ in range(3 * CHECKS):
-        idle.admission.admit(1)
-        idle.admission.release(1, answered=True)
+        idle.admission.release(idle.admission.admit(1), 1)
         assert balancer.check() is None
 
 
 def test_a_run_that_refuses_requests_is_busy(tmp_path):
     idle, busy = run_of(tmp_path, "idle", 2), run_of(tmp_path, "busy", 1)
     balancer = Balancer([idle, busy])
-    busy.admission.admit(10)
+    for _ in range(2):
+        busy.admission.admit(10**6)
     for _ in range(CHECKS - 1):
         with pytest.raises(RefusedError):
             busy.admission.admit(10**6)
