@@ -16,6 +16,7 @@ from heedful.cli.options import Decoding, Device, Ensemble, Json, load_runs
 from heedful.cli.output import check_not_input, json_result, log, notify, result, terminal_width
 from heedful.errors import RequestError
 from heedful.files import check_parent, json_text, whole_file
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.api.run import Run
@@ -253,10 +254,12 @@ class Extent:
     accuracy: Annotated[
         float | None,
         typer.Option(
+            parser=options.probability,
+            metavar="NUMBER",
             min=0,
             max=1,
-            help="Also report how probable an answer must be so that answers are right this often, and how "
-            "many are (classifiers, tags, questions).",
+            help="Also report how probable answers must be to be right this often on other rows of the same "
+            "kind, and on these rows (classifiers, tags, questions).",
         ),
     ] = None
 
@@ -307,9 +310,15 @@ def evaluate(
     else:
         evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, show)]
     if as_json:
-        json_result(
-            {"version": 2, "run": str(run), "splits": [evaluation.to_dict() for evaluation in evaluations]}
-        )
+        splits = [_record(evaluation, extent.accuracy) for evaluation in evaluations]
+        json_result({"version": 2, "run": str(run), "splits": splits})
+
+
+def _record(evaluation: "Evaluation", accuracy: float | None) -> JsonObject:
+    """Return the entry of an evaluation in JSON, with the thresholds for an accuracy."""
+    if accuracy is None:
+        return evaluation.to_dict()
+    return {**evaluation.to_dict(), "accuracy_threshold": evaluation.threshold_for(accuracy).to_dict()}
 
 
 def _score_alignments(
@@ -379,8 +388,7 @@ def _score_predictions(
                 log(f"heedful: {name}: {note}")
             _show(name, run.task.info.unit, evaluation.scores, show)
             if extent.accuracy is not None:
-                point = evaluation.threshold_for(extent.accuracy)
-                for line in threshold_lines(extent.accuracy, point):
+                for line in threshold_lines(evaluation.threshold_for(extent.accuracy)):
                     show(f"  {line}")
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations

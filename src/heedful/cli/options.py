@@ -44,6 +44,27 @@ Ensemble = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+def probability(text: str) -> float:
+    """Return the number from 0 to 1 that a text says.
+
+    Raises:
+        typer.BadParameter: it is none; the message says how a percentage, or a decimal comma, is written.
+    """
+    from heedful.checks import percent_hint
+
+    plain = text.strip().removesuffix("%").replace(",", ".")
+    try:
+        value = float(plain)
+    except ValueError:
+        raise typer.BadParameter(f"expected a number from 0 to 1, got {text!r}") from None
+    if text.strip() == plain and 0 <= value <= 1:
+        return value
+    if plain != text.strip() and not text.strip().endswith("%") and 0 <= value <= 1:
+        raise typer.BadParameter(f"expected a number with a decimal point, got {text!r}; write {plain}")
+    hint = f"; write {value / 100:g}" if text.strip().endswith("%") else percent_hint(value)
+    raise typer.BadParameter(f"expected a number from 0 to 1, got {text!r}{hint}")
+
+
 def load_runs(run: Path, others: list[Path] | None, device: str) -> "ApiRun":
     """Load a run, or the ensemble of it with others.
 

@@ -118,6 +118,8 @@ class DecodingOptions(DecodingChanges):
     threshold: Annotated[
         float | None,
         typer.Option(
+            parser=options.probability,
+            metavar="NUMBER",
             min=0,
             max=1,
             help="Hold back answers less probable than this: labels, tags and answers from passages. "

@@ -675,6 +675,7 @@ class Tagging(TextTask):
             [a == b for pair in zip(tags, target_tags, strict=True) for a, b in zip(*pair, strict=True)],
             unit="words",
             temperature=self.temperature,
+            is_independent=False,  # words of one sentence
         )
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))

@@ -9,6 +9,7 @@ from tiny_runs import TASKS, make
 import heedful
 from heedful.errors import RequestError
 from heedful.files import parse_json
+from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold, Kept
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.tagging import Tagged
 
@@ -115,9 +116,14 @@ def test_answers_below_a_threshold_are_held_back_and_no_others(run, schema):
         assert after.to_dict()["probabilities"] == before.label_probabilities()
         schema.validate(after.to_dict())
     assert [p.to_dict()["output"] for p in run.predict(inputs_of(run), threshold=1.0)] == [None] * 4
-    for wrong in (-0.1, 1.5, float("nan")):
-        with pytest.raises(RequestError, match="threshold: expected a probability"):
+    for wrong in (-0.1, 1.5, float("nan"), {"threshold": 0.5}, "0.5", True):
+        with pytest.raises(RequestError, match="threshold: expected a number from 0 to 1"):
             run.predict(inputs_of(run), threshold=wrong)
+    known = AccuracyThreshold(0.9, Kept(threshold, 2, 2, 4), None)
+    assert run.predict(inputs_of(run), threshold=known) == run.predict(inputs_of(run), threshold=threshold)
+    unknown = AccuracyThreshold(0.9, None, Kept(threshold, 2, 2, 4), rows_needed=1600)
+    with pytest.raises(RequestError, match=r"none is known to keep an accuracy of 0.9 .*; about 1,600 rows"):
+        run.predict(inputs_of(run), threshold=unknown)
 
 
 def test_an_error_stays_what_it_is():
