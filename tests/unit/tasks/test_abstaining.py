@@ -56,7 +56,13 @@ def test_an_empty_input_has_no_answer_and_says_why(run, schema):
         assert empty.notes == ("the input is empty",)
         record = empty.to_dict()
         schema.validate(record)
-        assert record == {"version": 2, "output": otherwise, "notes": ["the input is empty"]}
+        assert empty.held_back == "empty input"
+        assert record == {
+            "version": 2,
+            "output": otherwise,
+            "held_back": "empty input",
+            "notes": ["the input is empty"],
+        }
         assert empty.score is None
         assert empty.confidence is None
         assert empty.label_probabilities() == {}
@@ -100,6 +106,11 @@ def test_answers_below_a_threshold_are_held_back_and_no_others(run, schema):
         held = run.predict(inputs_of(run), threshold=threshold, otherwise="_")
         tags = [tag for answer in held for tag in answer.tags]
         assert [tag == "_" for tag in tags] == [p < threshold for p in probabilities]
+        for before, after in zip(plain, held, strict=True):
+            is_held = "_" in after.tags
+            assert after.held_back == ("below threshold" if is_held else None)
+            assert after.suggestion == (before.tags if is_held else None)
+            schema.validate(after.to_dict())
         with pytest.raises(RequestError, match="tags also need otherwise"):
             run.predict(inputs_of(run), threshold=1.0)
         return
@@ -111,6 +122,9 @@ def test_answers_below_a_threshold_are_held_back_and_no_others(run, schema):
             assert after == before
             continue
         assert (after.text, after.to_dict()["output"]) == ("unsure", "unsure")
+        assert (after.held_back, after.suggestion) == ("below threshold", before.text)
+        assert after.to_dict()["suggestion"] == before.text
+        assert after.to_dict()["confidence"] == before.confidence
         assert after.notes[-1].startswith(f"less probable than {threshold:g}: {before.text!r}")
         # The probabilities stay, so that another threshold may be tried.
         assert after.to_dict()["probabilities"] == before.label_probabilities()
