@@ -114,9 +114,7 @@ class MemorySource(Source):
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):
             location = Location(f"data[{held.label!r}]", number)
-            found = cells(
-                row, self.columns, location, all_needed=bool(self.columns), has_gaps=held.is_table
-            )
+            found = cells(row, self.columns, location, all_needed=bool(self.columns), has_gaps=held.is_table)
             yield LocatedRow(found, location)
 
 
@@ -135,8 +133,8 @@ def cells(
         columns: the name in the row of each column; empty: all under their own names.
         location: where the row is, for messages.
         all_needed: whether values that cannot be read are errors, or left out of a `PartialRow`.
-        has_gaps: whether missing values are empty cells, as in a file with a table; otherwise they are errors,
-            as null in JSON lines is.
+        has_gaps: whether missing values are empty cells, as in a file with a table; otherwise they are
+            errors, as null in JSON lines is.
 
     Raises:
         DataError: if it is not a mapping, lacks a column, or has a value of another type or none.
