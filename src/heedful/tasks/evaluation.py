@@ -15,8 +15,9 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.recipes.schema import EvaluationConfig, Recipe
-from heedful.tables import html_table
+from heedful.tables import html_table, terminal_width
 from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold
+from heedful.tasks.metrics.evaluation_text import evaluation_lines
 from heedful.tasks.metrics.pictures import pictures
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import VERSION, Prediction, PredictionT, TaskInput
@@ -38,6 +39,7 @@ class Evaluation:
         notes: what is unusual in the data: inputs that were cut, unknown words.
         records: yields a record for each row, with its own scores.
         locations: of the rows that were scored; empty if they are not known one by one.
+        unit: plural noun for what the data set contains, as counts of scores have it.
     """
 
     split: str
@@ -45,6 +47,7 @@ class Evaluation:
     notes: Sequence[str] = field(default=(), kw_only=True)
     records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
     locations: Sequence[str] = field(default=(), kw_only=True, repr=False)
+    unit: str = field(default="", kw_only=True, repr=False)
 
     def __getitem__(self, name: str) -> Score:
         """Return a score by its name (``macro F1``), or as ``training.metric`` has it (``macro-f1``).
@@ -72,8 +75,10 @@ class Evaluation:
         return any(name in (score.name, score.metric) for score in self.scores)
 
     def __str__(self) -> str:
-        lines = [line for score in self.scores for line in score.lines()]
-        return "\n".join([f"{self.split}:", *(f"  {line}" for line in lines), *self.notes])
+        """Return the text that ``heedful evaluate`` prints, and the notes."""
+        return "\n".join(
+            [*evaluation_lines(self.split, self.unit, self.scores, terminal_width()), *self.notes]
+        )
 
     __repr__ = __str__
 

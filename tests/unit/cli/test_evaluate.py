@@ -6,13 +6,14 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
-from heedful.cli.calibration_tables import calibration_tables, threshold_lines
+import heedful
 from heedful.cli.evaluate import AlignmentOptions, Sources
 from heedful.cli.main import app
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold, Kept
+from heedful.tasks.metrics.calibration_tables import calibration_tables, threshold_lines
 
 
 def test_links_and_steps_match_the_library():
@@ -82,6 +83,17 @@ def test_tables_of_probabilities_have_the_numbers_of_json(evaluate):
         assert numbers in " ".join(text.split())
     whole = scores["AURC"]["coverage"][-1]
     assert f"100.0%      {whole['threshold']:.3f}     {whole['accuracy']:.3f}" in text
+
+
+def test_python_prints_the_text_of_the_command(letters, tmp_path, evaluate):
+    """It had neither the sentences on the probabilities nor the tables."""
+    printed = evaluate().stdout.splitlines()
+    found = heedful.load(letters, device="cpu").evaluate(data=tmp_path / "rows.csv")
+    lines = str(found).splitlines()
+    assert lines[: len(printed)] == printed
+    assert lines[len(printed) :] == [*found.notes]
+    assert any("The probabilities are not calibrated" in line for line in lines)
+    assert repr(found) == str(found)
 
 
 ERROR_BINS = {
