@@ -4,6 +4,7 @@ An option group is a frozen dataclass whose fields are options; functions take t
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
@@ -52,16 +53,17 @@ def probability(text: str) -> float:
     """
     from heedful.checks import percent_hint
 
-    plain = text.strip().removesuffix("%").replace(",", ".")
+    number, is_percent = text.strip().removesuffix("%").replace(",", "."), text.strip().endswith("%")
     try:
-        value = float(plain)
+        value = float(number)
     except ValueError:
-        raise typer.BadParameter(f"expected a number from 0 to 1, got {text!r}") from None
-    if text.strip() == plain and 0 <= value <= 1:
+        value = math.nan
+    if text.strip() == number and 0 <= value <= 1:
         return value
-    if plain != text.strip() and not text.strip().endswith("%") and 0 <= value <= 1:
-        raise typer.BadParameter(f"expected a number with a decimal point, got {text!r}; write {plain}")
-    hint = f"; write {value / 100:g}" if text.strip().endswith("%") else percent_hint(value)
+    if is_percent:
+        hint = f"; write {value / 100:g}"
+    else:
+        hint = f"; write {number}" if 0 <= value <= 1 else percent_hint(value)
     raise typer.BadParameter(f"expected a number from 0 to 1, got {text!r}{hint}")
 
 

@@ -102,6 +102,18 @@ ERROR_BINS = {
 }
 
 
+@pytest.mark.parametrize(("count", "judged"), [(5, "few answers"), (500, "too high")])
+def test_a_bin_of_few_answers_is_not_judged(count, judged):
+    """Its interval, 0.000 to 0.434, does not have the mean probability either."""
+    bin = {"low": 0.8, "high": 1.0, "count": count, "confidence": 0.9, "accuracy": 0.0}
+    details = {"temperature": None, "perfect": 0.01, "bins": [bin]}
+    curve = {"coverage": [{"threshold": 0.8, "coverage": 1.0, "accuracy": 0.0}]}
+    lines = [*calibration_tables(0.9, details, curve)]
+    (line,) = [line for line in lines if line.startswith("0.80-1.00")]
+    assert line.endswith(judged)
+    assert ("They are too high in 0.80-1.00" in " ".join(lines)) == (judged == "too high")
+
+
 @pytest.mark.parametrize("case", ERROR_BINS)
 def test_the_verdict_on_probabilities_is_in_words(case):
     error, sentence = ERROR_BINS[case]
@@ -180,9 +192,10 @@ def test_the_thresholds_are_those_of_json_and_of_python(evaluate):
     [
         ("95", "got '95'; write 0.95"),
         ("95%", "got '95%'; write 0.95"),
-        ("0,8366", "expected a number with a decimal point, got '0,8366'; write 0.8366"),
+        ("0,8366", "expected a number from 0 to 1, got '0,8366'; write 0.8366"),
         ("1.5", "expected a number from 0 to 1, got '1.5'"),
         ("much", "expected a number from 0 to 1, got 'much'"),
+        ("80,5%", "got '80,5%'; write 0.805"),
         ("nan", "expected a number from 0 to 1, got 'nan'"),
     ],
 )

@@ -44,7 +44,7 @@ def calibration_tables(error: float, details: JsonMapping, curve: JsonMapping) -
     for each in bins:
         interval = f"{each.interval[0]:.3f}-{each.interval[1]:.3f}"
         # Of many bins, some are outside of their intervals by chance.
-        judgement = each.judgement if not is_chance else FEW if each.is_small else ""
+        judgement = "" if is_chance and not each.is_small else each.judgement
         numbers = (f"{each.count:,}", f"{each.mean:.3f}", f"{each.accuracy:.3f}")
         rows.append([each.name, *numbers, interval, judgement])
     yield from columns(rows, range(1, 5))
@@ -93,13 +93,14 @@ class Bin:
 
     @property
     def judgement(self) -> str:
-        """How the mean probability compares with the interval; empty if it is inside."""
+        """How the mean probability compares with the interval; empty if it is inside.
+
+        Of few answers, nothing is said: of many bins, some are outside of wide intervals by chance.
+        """
         low, high = self.interval
-        if self.mean > high:
-            return TOO_HIGH
-        if self.mean < low:
-            return TOO_LOW
-        return FEW if self.is_small else ""
+        if self.is_small:
+            return FEW
+        return TOO_HIGH if self.mean > high else TOO_LOW if self.mean < low else ""
 
 
 def _verdict(bins: Sequence[Bin], limit: float, *, is_chance: bool) -> str:
