@@ -2,15 +2,18 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from heedful.tasks.metrics.calibration_tables import calibration_tables
 from heedful.tasks.metrics.class_tables import class_tables
-from heedful.tasks.metrics.score import Score
+
+if TYPE_CHECKING:
+    from heedful.tasks.metrics.score import Score
 
 TEXT_WIDTH = 76
 
 
-def evaluation_lines(name: str, unit: str, scores: Sequence[Score], width: int) -> Iterator[str]:
+def evaluation_lines(name: str, unit: str, scores: "Sequence[Score]", width: int) -> Iterator[str]:
     """Yield a line for each score with value and signature, shares of tokens, and tables of classes.
 
     Of probabilities, it says in words and in tables how often they are right.
