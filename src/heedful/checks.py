@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from operator import index
-from typing import SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
 from heedful.errors import RequestError, type_name
 
@@ -55,3 +55,22 @@ def check_function(name: str, function: object) -> None:
     """
     if not callable(function):
         raise RequestError(f"{name}: expected a function, got {type_name(function)}; omit it for none")
+
+
+def check_probability(name: str, number: object) -> float:
+    """Return a number from 0 to 1.
+
+    Raises:
+        RequestError: it is none; the message says how a percentage is written.
+    """
+    if isinstance(number, bool) or not isinstance(number, SupportsFloat):
+        raise RequestError(f"{name}: expected a number from 0 to 1, got {type_name(number)}")
+    value = float(number)
+    if not 0 <= value <= 1:
+        raise RequestError(f"{name}: expected a number from 0 to 1, got {value:g}{percent_hint(value)}")
+    return value
+
+
+def percent_hint(value: float) -> str:
+    """Return how a number is written that is likely in percent; empty if it is not."""
+    return f"; write {value / 100:g}" if 2 <= value <= 100 else ""

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from shutil import get_terminal_size
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,11 @@ class Dialect:
 
     separator: str = ","
     beginning: str = ""
+
+
+def terminal_width() -> int:
+    """Return the terminal width, at least 40; 80 if there is no terminal."""
+    return max(40, get_terminal_size((80, 24)).columns)
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:

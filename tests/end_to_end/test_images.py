@@ -97,7 +97,7 @@ def test_several_images_and_folders_may_be_named(heedful, folder, tmp_path):
     done = heedful("predict", "run", "test/red", "--out", tmp_path / "out.csv", cwd=folder)
     assert (done.status, done.out) == (0, ""), done.err
     header, *records = (tmp_path / "out.csv").read_text().splitlines()
-    assert header == "image,prediction,confidence,p(blue),p(red)"
+    assert header == "image,prediction,confidence,p(blue),p(red),notes"
     paths = sorted(path.relative_to(folder) for path in (folder / "test/red").glob("*.png"))
     assert [record.split(",")[0] for record in records] == [str(path) for path in paths]
 

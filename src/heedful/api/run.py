@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, SupportsFloat, Unpack
 
 import numpy as np
 import torch
@@ -85,7 +85,7 @@ class Run(LoadedRun):
         attention: bool = False,
         first: int = 0,
         progress: Progress = False,
-        threshold: float | None = None,
+        threshold: SupportsFloat | None = None,
         otherwise: str | None = None,
         **options: Unpack[OutputOptions],
     ) -> list[Prediction]:
@@ -104,7 +104,8 @@ class Run(LoadedRun):
             progress: whether to show progress; or a function, called with the number of inputs just
                 predicted.
             threshold: hold an answer back whose probability is less (labels, tags, spans); its ``text`` is
-                then ``otherwise``, and the notes have the answer.
+                then ``otherwise``, and the notes have the answer. A number, or the result of
+                `heedful.tasks.evaluation.Evaluation.threshold_for`.
             otherwise: the text in place of an answer that is held back, also that of an empty input.
             **options: ``beam``, the beam size (1 is greedy; default: that of the recipe); ``n_best``, the
                 number of answers per input (those after the first are ``alternatives``); ``decoding``, a

@@ -111,4 +111,4 @@ class NoteLog:
         for kind, n in self._counts.items():
             if n > FIRST:
                 further = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
-                log(f"heedful: … and {further} with {kind} (use --jsonl to get the note of every answer)")
+                log(f"heedful: … and {further} with {kind} (--to jsonl and --out have all notes)")

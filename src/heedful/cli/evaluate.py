@@ -1,7 +1,6 @@
 """The command ``heedful evaluate``."""
 
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import options
-from heedful.cli.calibration_tables import calibration_tables, threshold_lines
-from heedful.cli.class_tables import class_tables
 from heedful.cli.options import Decoding, Device, Ensemble, Json, load_runs
 from heedful.cli.output import check_not_input, json_result, log, notify, result, terminal_width
 from heedful.errors import RequestError
 from heedful.files import check_parent, json_text, whole_file
+from heedful.tasks.metrics.calibration_tables import threshold_lines
+from heedful.tasks.metrics.evaluation_text import evaluation_lines
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.data.lines import Source
     from heedful.explain.alignment.error_rates import AlignmentEvaluation
     from heedful.tasks.evaluation import Evaluation
-    from heedful.tasks.metrics.score import Score
 
 Print = Callable[[str], None]
 """Prints a line."""
@@ -253,10 +252,12 @@ class Extent:
     accuracy: Annotated[
         float | None,
         typer.Option(
+            parser=options.probability,
+            metavar="NUMBER",
             min=0,
             max=1,
-            help="Also report how probable an answer must be so that answers are right this often, and how "
-            "many are (classifiers, tags, questions).",
+            help="Also report how probable answers must be to be right this often on other rows of the same "
+            "kind, and on these rows (classifiers, tags, questions).",
         ),
     ] = None
 
@@ -307,9 +308,15 @@ def evaluate(
     else:
         evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, show)]
     if as_json:
-        json_result(
-            {"version": 2, "run": str(run), "splits": [evaluation.to_dict() for evaluation in evaluations]}
-        )
+        splits = [_record(evaluation, extent.accuracy) for evaluation in evaluations]
+        json_result({"version": 2, "run": str(run), "splits": splits})
+
+
+def _record(evaluation: "Evaluation", accuracy: float | None) -> JsonObject:
+    """Return the entry of an evaluation in JSON, with the thresholds for an accuracy."""
+    if accuracy is None:
+        return evaluation.to_dict()
+    return {**evaluation.to_dict(), "accuracy_threshold": evaluation.threshold_for(accuracy).to_dict()}
 
 
 def _score_alignments(
@@ -332,7 +339,8 @@ def _score_alignments(
     for line in evaluation.lines():
         show(line)
     show(f"* marks the reported head: {evaluation.reported.choice}")
-    _show(name, "sentences", evaluation.scores, show)
+    for line in evaluation_lines(name, "sentences", evaluation.scores, terminal_width()):
+        show(line)
     return evaluation
 
 
@@ -377,10 +385,10 @@ def _score_predictions(
             evaluations.append(evaluation)
             for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
-            _show(name, run.task.info.unit, evaluation.scores, show)
+            for line in evaluation_lines(name, evaluation.unit, evaluation.scores, terminal_width()):
+                show(line)
             if extent.accuracy is not None:
-                point = evaluation.threshold_for(extent.accuracy)
-                for line in threshold_lines(extent.accuracy, point):
+                for line in threshold_lines(evaluation.threshold_for(extent.accuracy)):
                     show(f"  {line}")
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
@@ -402,23 +410,3 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
 def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         result(line)
-
-
-def _show(name: str, unit: str, scores: "Sequence[Score]", show: Print) -> None:
-    """Print one line per score with value and signature, token shares if present, and tables of classes."""
-    show(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
-    for score in scores:
-        digits = 2 if abs(score.value) >= 10 else 4
-        show(f"  {score.name:<22} {score.value:>8.{digits}f}  {score.signature}")
-        if shares := score.details.get("shares"):
-            text = "share of tokens: " + " ".join(f"{share:.1%}" for share in shares)
-            for line in textwrap.wrap(text, 76):
-                show(f"    {line}")
-    for score in scores:
-        heading = "span" if score.name.startswith("span") else "class"
-        for line in class_tables(score.details, terminal_width() - 2, heading):
-            show(f"  {line}".rstrip())
-    by_name = {score.name: score for score in scores}
-    if (error := by_name.get("calibration error")) is not None:
-        for line in calibration_tables(error.value, error.details, by_name["AURC"].details):
-            show(f"  {line}".rstrip())

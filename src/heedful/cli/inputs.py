@@ -211,6 +211,19 @@ class Output:
             raise RequestError("--jsonl is not supported with --to; use --from and --to")
         return inputs.are_objects if self.to is None else self.to == "jsonl"
 
+    def check_with(self, out: Path | None) -> None:
+        """Check that the format is also that of a file, by its name.
+
+        Raises:
+            RequestError: it is another.
+        """
+        if out is None or self.to is None or (self.to == "jsonl" and has_suffix(out.name, ".jsonl")):
+            return
+        remedy = f"--out {out.with_suffix('.jsonl')}" if self.to == "jsonl" else "leave out --out"
+        raise RequestError(
+            f"--to {self.to}: a file has the format of its name, {out.name}; remove --to, or write {remedy}"
+        )
+
 
 @dataclass(frozen=True)
 class ReadInputs:

@@ -4,6 +4,7 @@ An option group is a frozen dataclass whose fields are options; functions take t
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
@@ -42,6 +43,28 @@ Ensemble = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def probability(text: str) -> float:
+    """Return the number from 0 to 1 that a text says.
+
+    Raises:
+        typer.BadParameter: it is none; the message says how a percentage, or a decimal comma, is written.
+    """
+    from heedful.checks import percent_hint
+
+    number, is_percent = text.strip().removesuffix("%").replace(",", "."), text.strip().endswith("%")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if text.strip() == number and 0 <= value <= 1:
+        return value
+    if is_percent:
+        hint = f"; write {value / 100:g}"
+    else:
+        hint = f"; write {number}" if 0 <= value <= 1 else percent_hint(value)
+    raise typer.BadParameter(f"expected a number from 0 to 1, got {text!r}{hint}")
 
 
 def load_runs(run: Path, others: list[Path] | None, device: str) -> "ApiRun":

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from shutil import get_terminal_size
 from time import monotonic
 from typing import Any, Literal, TextIO
 
 from heedful import files
 from heedful.errors import RequestError, WorkError, escaped, shortened
+from heedful.tables import terminal_width as terminal_width
 
 Detail = Literal["quiet", "usual", "verbose"]
 
@@ -106,11 +106,6 @@ def check_not_input(out: Path, inputs: Iterable[str | Path], option: str = "--ou
     for file in inputs:
         if out.is_file() and Path(file).is_file() and out.samefile(file):
             raise RequestError(f"{option} {out}: is an input, which it would replace; choose another file")
-
-
-def terminal_width() -> int:
-    """Return the terminal width, at least 40; 80 if there is no terminal."""
-    return max(40, get_terminal_size((80, 24)).columns)
 
 
 def one_line(text: str) -> str:

@@ -43,7 +43,12 @@ class DecodingOptions(DecodingChanges):
 
     beam: Beam = None
     n_best: Annotated[
-        int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --to jsonl).")
+        int | None,
+        typer.Option(
+            "--n-best",
+            min=1,
+            help="Number of answers per input (with --to jsonl, or --out; in a table prediction_2, …).",
+        ),
     ] = None
     alignment: Annotated[
         bool,
@@ -66,7 +71,10 @@ class DecodingOptions(DecodingChanges):
         ),
     ] = "output"
     attention: Annotated[
-        bool, typer.Option("--attention", help="Add attention over the source (requires --to jsonl).")
+        bool,
+        typer.Option(
+            "--attention", help="Add attention over the source (with --to jsonl, or --out NAME.jsonl)."
+        ),
     ] = False
     max_new_tokens: Annotated[
         int | None,
@@ -118,6 +126,8 @@ class DecodingOptions(DecodingChanges):
     threshold: Annotated[
         float | None,
         typer.Option(
+            parser=options.probability,
+            metavar="NUMBER",
             min=0,
             max=1,
             help="Hold back answers less probable than this: labels, tags and answers from passages. "
@@ -212,19 +222,25 @@ Out = Annotated[
     typer.Option(
         "--out",
         help="Write a table (.csv, .tsv, .xlsx or .jsonl): the fields of the inputs, the prediction, its "
-        "probability and that of each label; or, for segmentation, a folder of masks (PNG).",
+        "probability, that of each label, and notes; or, for segmentation, a folder of masks (PNG).",
     ),
 ]
+
+
+JSON_LINES = ".jsonl"
+
+JSON_OUTPUT = "--to jsonl (--jsonl for inputs in JSON lines), or --out NAME.jsonl"
 
 
 def _check_formats(
     inputs: Inputs, task: DecodingOptions, plain: Plain, out: Path | None, *, is_jsonl: bool
 ) -> None:
     """Raise `RequestError` for options that the formats of inputs and outputs do not support."""
-    if (task.attention or task.n_best) and (out or not is_jsonl):
-        raise RequestError(
-            "--n-best and --attention require --to jsonl (--jsonl for inputs in JSON lines), without --out"
-        )
+    writes_json = is_jsonl if out is None else has_suffix(out.name, JSON_LINES)
+    if task.attention and not writes_json:
+        raise RequestError(f"--attention requires {JSON_OUTPUT}")
+    if (task.n_best or 1) > 1 and out is None and not writes_json:
+        raise RequestError(f"--n-best {task.n_best} requires {JSON_OUTPUT}, or a table: --out NAME.csv")
     if task.alignment_head is not None and not task.alignment:
         raise RequestError("--alignment-head requires --alignment")
     if task.alignment_step != "output" and task.alignment_head is None:
@@ -259,10 +275,12 @@ def predict(
     inputs, which are no failure: the exit status stays 0.
     """
     is_jsonl = output.is_jsonl(inputs)
+    output.check_with(out)
     _check_formats(inputs, task, plain, out, is_jsonl=is_jsonl)
     if out is not None:
         check_not_input(out, inputs.files)
-    with nullcontext() if out is None or is_folder(out) else TableWriter(out) as table:
+    holds_back = task.threshold is not None or task.otherwise is not None
+    with nullcontext() if out is None or is_folder(out) else TableWriter(out, holds_back=holds_back) as table:
         source = inputs.source(run, whole=plain.whole)
         from heedful.runs.arguments import streaming
 
@@ -286,7 +304,9 @@ def predict(
             if masks is not None:
                 masks.add(record.row.get(first_key, ""), prediction)
             if table is not None:
-                table.add(table_fields(record, table, loaded_run.task.columns), prediction)
+                # In a table, the row is the location.
+                shown = prediction if table.is_jsonl or prediction.error else answer
+                table.add(table_fields(record, table, loaded_run.task.columns), shown)
             elif is_jsonl:
                 json_result(prediction.to_dict(record.fields))
             else:

@@ -27,6 +27,10 @@ OUTPUTS = (*TABLES, ".jsonl")
 """Suffixes of files for predictions."""
 
 PREDICTION, CONFIDENCE, INTERVAL = "prediction", "confidence", ("low", "high")
+HELD_BACK, SUGGESTION, NOTES = "held_back", "suggestion", "notes"
+
+NOTES_OF_PREDICTION = "prediction_notes"
+"""Name of the column of notes if the input has a field `NOTES`."""
 
 DECIMALS = 6
 """Number of decimals of probabilities; more say nothing about data sets of any size."""
@@ -42,6 +46,7 @@ class TableWriter(ExitStack):
 
     Args:
         path: a file with a name in one of `OUTPUTS`.
+        holds_back: whether a table says which answers are held back, and what they would be.
 
     Attributes:
         is_jsonl: whether the file has JSON lines.
@@ -49,10 +54,10 @@ class TableWriter(ExitStack):
         dialect: how a table is written; tabs separate the fields of one named ``.tsv``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, holds_back: bool = False) -> None:
         super().__init__()
         check_out(path, OUTPUTS)
-        self.path = path
+        self.path, self.holds_back = path, holds_back
         self.dialect = Dialect()
         self.is_jsonl = path.suffix.lower() == ".jsonl"
         self.is_workbook = path.suffix.lower() == ".xlsx"
@@ -65,6 +70,7 @@ class TableWriter(ExitStack):
         # Names in order; some inputs may lack fields of others, and errors have no probabilities.
         self._own_names: dict[str, None] = {}
         self._predicted_names: dict[str, None] = {}
+        self._last_names: dict[str, None] = {}
 
     def add(self, own: JsonMapping, prediction: "Prediction") -> None:
         """Add a record.
@@ -79,16 +85,23 @@ class TableWriter(ExitStack):
         if self.is_jsonl:
             self._records.write(json_text(prediction.to_dict(own), allow_nan=False) + "\n")
             return
-        self.add_row(own, self._columns_of(prediction))
+        notes = prediction.notes if prediction.error is None else (prediction.error,)
+        self.add_row(own, self._columns_of(prediction), {NOTES: "; ".join(notes) or None})
 
-    def add_row(self, own: JsonMapping, predicted: JsonMapping) -> None:
+    def add_row(self, own: JsonMapping, predicted: JsonMapping, last: JsonMapping | None = None) -> None:
         """Add a row of a table: the fields of an input, and further columns.
+
+        Args:
+            own: the fields of the input.
+            predicted: columns after them.
+            last: columns after those of all rows; they have another name if the input has such a field.
 
         Raises:
             RequestError: as of `add`.
         """
         self._own_names |= dict.fromkeys(own)
         self._predicted_names |= dict.fromkeys(predicted)
+        self._last_names |= dict.fromkeys(last or ())
         if clashes := [name for name in self._own_names if name in self._predicted_names]:
             raise RequestError(
                 f"--out {self.path}: the input has a field {clashes[0]!r}, which is a column of the output; "
@@ -96,23 +109,27 @@ class TableWriter(ExitStack):
             )
         if self.is_workbook:
             own = {name: cell.value if isinstance(cell, CellText) else cell for name, cell in own.items()}
-        self._records.write(json_text({**own, **predicted}) + "\n")
+        self._records.write(json_text([own, {**predicted, **(last or {})}]) + "\n")
 
     def _columns_of(self, prediction: "Prediction") -> JsonObject:
-        """Return the columns of a prediction; those of an empty input or an error have no numbers."""
+        """Return the columns of a prediction; those of an empty input or an error have no numbers.
+
+        All rows have the columns without numbers, so that a table does not depend on what is in it.
+        """
         output: object = prediction.text
         if self.is_workbook and prediction.answered and isinstance(prediction.output, float):
             output = float(prediction.text)
         columns: JsonObject = {PREDICTION: output}
         if prediction.confidence is not None:
             columns[CONFIDENCE] = round(prediction.confidence, DECIMALS)
+        if self.holds_back:
+            columns |= {HELD_BACK: prediction.held_back, SUGGESTION: _as_text(prediction.suggestion)}
+        columns |= _alternatives(prediction)
         if (pairs := prediction.alignment) is not None:
             columns[ALIGNMENT] = pharaoh(pairs)
         if interval := getattr(prediction, "interval", None):  # of a number, with as many digits
             columns |= dict(zip(INTERVAL, (float(f"{end:.6g}") for end in interval), strict=True))
-        with suppress(RequestError):  # a task without labels
-            probabilities = prediction.label_probabilities()
-            columns |= {f"p({label})": round(p, DECIMALS) for label, p in probabilities.items()}
+        columns |= {f"p({label})": round(p, DECIMALS) for label, p in _probabilities(prediction).items()}
         return columns
 
     def write(self) -> None:
@@ -122,26 +139,68 @@ class TableWriter(ExitStack):
             if self.is_jsonl:
                 shutil.copyfileobj(self._records, file)
                 return
-            names = [*self._own_names, *self._predicted_names]
+            predicted = [*sorted(self._predicted_names, key=_rank), *self._last_names]
+            renamed = [NOTES_OF_PREDICTION if name in self._own_names else name for name in predicted]
+            names = [*self._own_names, *renamed]
             if self.is_workbook:
-                write_sheet(file.buffer, self.path.name, names, self._rows(names))
+                write_sheet(file.buffer, self.path.name, names, self._rows(predicted))
                 return
             is_tsv, dialect = self.path.suffix.lower() == ".tsv", self.dialect
             file.write(dialect.beginning.partition("sep=")[0] if is_tsv else dialect.beginning)
             separator = "\t" if is_tsv else dialect.separator
             table = csv.writer(file, delimiter=separator, lineterminator="\n")
             table.writerow(names)
-            table.writerows(map(self._texts, self._rows(names)))
+            table.writerows(map(self._texts, self._rows(predicted)))
 
-    def _rows(self, names: Sequence[str]) -> Iterator[list[object]]:
-        """Yield the cells of each record, None for those that it does not have."""
-        for record in map(json.loads, self._records):
-            yield [record.get(name) for name in names]
+    def _rows(self, predicted: Sequence[str]) -> Iterator[list[object]]:
+        """Yield the cells of each record, None for those that it does not have.
+
+        Args:
+            predicted: the names of the columns after those of the input.
+        """
+        for own, answer in map(json.loads, self._records):
+            yield [*map(own.get, self._own_names), *map(answer.get, predicted)]
 
     def _texts(self, row: Sequence[object]) -> list[str]:
         """Return the cells of a record as texts."""
         n_own = len(self._own_names)
         return [*map(_cell, row[:n_own]), *map(_predicted_cell, row[n_own:])]
+
+
+def _probabilities(prediction: "Prediction") -> dict[str, float]:
+    """Return the probability of each label; nothing for tasks without labels."""
+    with suppress(RequestError):
+        return prediction.label_probabilities()
+    return {}
+
+
+def _alternatives(prediction: "Prediction") -> JsonObject:
+    """Return the columns of the next best answers: ``prediction_2``, with ``confidence_2`` if it has one."""
+    columns: JsonObject = {}
+    probabilities = _probabilities(prediction) if prediction.alternatives else {}
+    for number, alternative in enumerate(prediction.alternatives, 2):
+        columns[f"{PREDICTION}_{number}"] = alternative.text
+        confidence = probabilities.get(alternative.text, alternative.confidence)
+        if confidence is not None:
+            columns[f"{CONFIDENCE}_{number}"] = round(confidence, DECIMALS)
+    return columns
+
+
+_RANKS = {PREDICTION: 0, CONFIDENCE: 1, HELD_BACK: 2, SUGGESTION: 3}
+
+
+def _rank(name: str) -> tuple[int, int]:
+    """Return the place of a column of predictions; others follow in their order."""
+    if name in _RANKS:
+        return _RANKS[name], 0
+    kind, _, number = name.rpartition("_")
+    is_alternative = kind in (PREDICTION, CONFIDENCE) and number.isdecimal()
+    return (len(_RANKS), 2 * int(number) + (kind == CONFIDENCE)) if is_alternative else (len(_RANKS) + 1, 0)
+
+
+def _as_text(output: object) -> object:
+    """Return an output as a cell has it: tags as a line."""
+    return " ".join(output) if isinstance(output, list) else output
 
 
 def _cell(value: object) -> str:

@@ -292,11 +292,23 @@ def log_result(folder: Path, recipe: "Recipe", outcome: "TrainingResult") -> Non
                 "the last validation was the best: a longer training may be better, for example with "
                 f"training.max_updates={2 * state.update}"
             )
+        elif not nothing_done and (note := _overfitting(folder)):
+            log(note)
     if reason == "signal":
         log(f"resume:      heedful train {folder} --resume")
     log(f"predict:     heedful predict {folder}")
     test_data = "" if recipe.data.sets.test else " FILE (test data), or --split valid"
     log(f"evaluate:    heedful evaluate {folder}{test_data}")
+
+
+def _overfitting(folder: Path) -> str | None:
+    """Return the note of a run whose model overfits."""
+    from heedful.artifacts.run_folder import RunFolder
+    from heedful.training.callbacks import read_metrics
+    from heedful.training.overfitting import overfitting_note
+
+    path = RunFolder(folder).metrics
+    return overfitting_note(read_metrics(path)) if path.is_file() else None
 
 
 def nothing_to_do(settings: "TrainingConfig", outcome: "TrainingResult") -> str | None:

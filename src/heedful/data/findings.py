@@ -163,8 +163,12 @@ class Findings:
         else:
             self.tags.update(parts)
 
-    def notes(self) -> list[str]:
-        """Return what should be checked in these rows, for the log."""
+    def notes(self, n_dropped: int = 0) -> list[str]:
+        """Return what should be checked in these rows, for the log.
+
+        Args:
+            n_dropped: how many rows were left out because a column is empty, which the log says already.
+        """
         return [
             f"data.train: {note}"
             for note in (
@@ -174,7 +178,7 @@ class Findings:
                 *self._spellings(),
                 *self._compounds(),
                 *self._missing_values(),
-                *self._no_texts(),
+                *self._no_texts(n_dropped),
                 *(note for column, points in self.points.items() for note in points.notes(column)),
                 *self._one_class(),
                 *self._many_classes(self.classes, "labels", "rows"),
@@ -245,9 +249,9 @@ class Findings:
             cells = f"{self.n_escaped:,} cells contain {ESCAPED_RETURN}, by which Excel escapes a line end"
             yield f"{cells}; remove it: sed -i 's/{ESCAPED_RETURN}//g' FILE"
 
-    def _no_texts(self) -> Iterator[str]:
+    def _no_texts(self, n_dropped: int) -> Iterator[str]:
         for column, n in self.blank.items():
-            if n:
+            if n > n_dropped:
                 rows = counted(n, self.n_rows)
                 yield f"{rows} rows have white space alone as {column}; remove them if they are mistakes"
         if self.n_nul:

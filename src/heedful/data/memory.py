@@ -45,6 +45,7 @@ class HeldRows:
     def __init__(self, rows: RowsLike, label: str, name: str | None = None) -> None:
         self.label, self.name = label, name or f"{label}-{uuid4().hex[:8]}"
         self.rows, self._read = rows, _reader(rows, label)
+        self.is_table = _is_table(rows)
         for number, row in enumerate(islice(self._read(), N_CHECKED), 1):
             if not isinstance(row, Mapping):
                 raise RequestError(
@@ -113,11 +114,18 @@ class MemorySource(Source):
     def _rows(self, held: HeldRows) -> Rows:
         for number, row in enumerate(held, 1):
             location = Location(f"data[{held.label!r}]", number)
-            found = cells(row, self.columns, location, all_needed=bool(self.columns))
+            found = cells(row, self.columns, location, all_needed=bool(self.columns), has_gaps=held.is_table)
             yield LocatedRow(found, location)
 
 
-def cells(row: object, columns: Mapping[str, str], location: Location, *, all_needed: bool = True) -> Row:
+def cells(
+    row: object,
+    columns: Mapping[str, str],
+    location: Location,
+    *,
+    all_needed: bool = True,
+    has_gaps: bool = False,
+) -> Row:
     """Return a row of a program as sources have it: texts, lists of texts, and images.
 
     Args:
@@ -125,6 +133,8 @@ def cells(row: object, columns: Mapping[str, str], location: Location, *, all_ne
         columns: the name in the row of each column; empty: all under their own names.
         location: where the row is, for messages.
         all_needed: whether values that cannot be read are errors, or left out of a `PartialRow`.
+        has_gaps: whether missing values are empty cells, as in a file with a table; otherwise they are
+            errors, as null in JSON lines is.
 
     Raises:
         DataError: if it is not a mapping, lacks a column, or has a value of another type or none.
@@ -145,7 +155,7 @@ def cells(row: object, columns: Mapping[str, str], location: Location, *, all_ne
             raise DataError(f"{location}: the name of a column must be text, got {name!r}")
     return read_cells(
         columns,
-        lambda column: _cell(given[columns[column]], columns[column], location),
+        lambda column: _cell(given[columns[column]], columns[column], location, has_gaps=has_gaps),
         all_needed=all_needed,
     )
 
@@ -155,13 +165,15 @@ def _written(name: str, row: Mapping[Any, object]) -> str:
     return name if name in row else found_in(name, (key for key in row if isinstance(key, str))) or name
 
 
-def _cell(value: object, name: str, location: Location) -> str | list[str] | LazyImage:
+def _cell(value: object, name: str, location: Location, *, has_gaps: bool) -> str | list[str] | LazyImage:
     """Return a value as the columns of other sources have it."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if isinstance(value, np.ndarray | bytes | LazyImage) or type(value).__module__.startswith("PIL."):
         return LazyImage.of(value, str(location))
     value = [*map(_plain, value)] if isinstance(value, list | tuple) else _plain(value)
+    if has_gaps and (value is None or value != value):  # NaN
+        return ""
     if value is not None and not isinstance(value, str | int | float | list | dict):
         raise DataError(
             f"{location}: column {name!r}: expected text, a number, a list of these or an image, got "
@@ -185,6 +197,12 @@ def _rows_of_frame(frame: Any, columns: list[Any]) -> Iterator[dict[str, Any]]:
         frame = frame[[column for column in columns if column in frame.columns]]
     names = [str(column) for column in frame.columns]
     return (dict(zip(names, row)) for row in frame.itertuples(index=False, name=None))
+
+
+def _is_table(rows: object) -> bool:
+    """Whether rows are a table of pandas, polars or pyarrow, whose cells may be missing."""
+    is_pandas = hasattr(rows, "to_dict") and hasattr(rows, "itertuples")
+    return is_pandas or hasattr(rows, "iter_rows") or hasattr(rows, "to_batches")
 
 
 def _distinct(names: Iterable[str], label: str) -> list[str]:

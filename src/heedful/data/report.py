@@ -90,6 +90,10 @@ class Filter(Config):
         return [ColumnLimit(column, length) for column, length in lengths.items() if length is not None]
 
 
+EMPTY = "empty "
+"""The beginning of the reason to drop a row with an empty column, whose name follows."""
+
+
 @dataclass
 class Tally:
     """A count, and the first locations that were counted."""
@@ -213,6 +217,11 @@ class DataReport:
         """Record a dropped row."""
         self.dropped[reason].add(location)
 
+    @property
+    def n_empty(self) -> int:
+        """How many rows were dropped because a column is empty."""
+        return sum(tally.count for reason, tally in self.dropped.items() if reason.startswith(EMPTY))
+
     def note(self, finding: str, location: Location) -> None:
         """Record a finding in a row."""
         self.noted[finding].add(location)
@@ -319,7 +328,7 @@ def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -
         if length == 0:
             if filter.empty == "error":
                 raise DataError(f"{location}: {column} is empty (set `empty: drop` to drop such rows)")
-            return f"empty {column}"
+            return f"{EMPTY}{column}"
     if filter.max_ratio is not None and max(lengths.values()) > filter.max_ratio * min(lengths.values()):
         return f"length ratio above {filter.max_ratio:g}"
     if filter.too_long == "truncate":

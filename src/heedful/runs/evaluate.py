@@ -137,6 +137,5 @@ def evaluate(
     with evaluating(run.model):
         evaluation = run.task.evaluate(run.model, predict, split, rows, options)
     skipped = [comments.line("noted", SKIPPED_COMMENTS)] if comments.count else []
-    if added := [*skipped, *unread(source, run.recipe.folder)]:
-        return replace(evaluation, notes=(*evaluation.notes, *added))
-    return evaluation
+    added = [*skipped, *unread(source, run.recipe.folder)]
+    return replace(evaluation, unit=run.task.info.unit, notes=(*evaluation.notes, *added))

@@ -201,7 +201,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     spelling = spelling_notes(train.report, task.processor.tokenizers, is_trained=recipe.start is None)
     for note in (
         *valid.notes,
-        *findings.notes(),
+        *findings.notes(train.report.n_empty),
         *spelling,
         *_cut_rows(reports),
         *_shared_rows(recipe, task.columns, sets),

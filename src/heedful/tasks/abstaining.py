@@ -13,8 +13,9 @@ above a threshold are (`heedful.tasks.metrics.calibration`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsFloat
 
+from heedful.checks import check_probability
 from heedful.errors import RequestError
 from heedful.tasks.base import Task
 from heedful.tasks.prediction import Prediction, Predictor, TaskInput
@@ -38,13 +39,13 @@ class Abstaining:
 
     @classmethod
     def of(
-        cls, task: Task, predictor: Predictor, threshold: float | None, otherwise: str | None
+        cls, task: Task, predictor: Predictor, threshold: SupportsFloat | None, otherwise: str | None
     ) -> "Abstaining":
         """Return the predictor of a task that holds answers back.
 
         Raises:
             RequestError: its answers have no probability to compare with a threshold, or the threshold is not
-                between 0 and 1.
+                between 0 and 1, or not known (`heedful.tasks.metrics.accuracy_thresholds`).
         """
         if threshold is not None:
             if THRESHOLD not in task.info.options:
@@ -53,9 +54,8 @@ class Abstaining:
                 raise RequestError(
                     f"threshold: the answers of task {kind} have no probability to compare with it{hint}"
                 )
-            if not 0 <= threshold <= 1:
-                raise RequestError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
-        return cls(predictor, threshold, otherwise)
+            threshold = check_probability(THRESHOLD, threshold)
+        return cls(predictor, None if threshold is None else float(threshold), otherwise)
 
     def predict(self, inputs: Sequence[TaskInput], *, first: int = 0, **arguments: Any) -> list[Prediction]:
         """See `heedful.tasks.prediction.Predictor`; further arguments are those of the predictor itself."""

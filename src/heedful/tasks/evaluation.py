@@ -15,7 +15,9 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError, RequestError, nearest, type_name
 from heedful.recipes.schema import EvaluationConfig, Recipe
-from heedful.tables import html_table
+from heedful.tables import html_table, terminal_width
+from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold
+from heedful.tasks.metrics.evaluation_text import evaluation_lines
 from heedful.tasks.metrics.pictures import pictures
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import VERSION, Prediction, PredictionT, TaskInput
@@ -37,6 +39,7 @@ class Evaluation:
         notes: what is unusual in the data: inputs that were cut, unknown words.
         records: yields a record for each row, with its own scores.
         locations: of the rows that were scored; empty if they are not known one by one.
+        unit: plural noun for what the data set contains, as counts of scores have it.
     """
 
     split: str
@@ -44,6 +47,7 @@ class Evaluation:
     notes: Sequence[str] = field(default=(), kw_only=True)
     records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
     locations: Sequence[str] = field(default=(), kw_only=True, repr=False)
+    unit: str = field(default="", kw_only=True, repr=False)
 
     def __getitem__(self, name: str) -> Score:
         """Return a score by its name (``macro F1``), or as ``training.metric`` has it (``macro-f1``).
@@ -71,8 +75,10 @@ class Evaluation:
         return any(name in (score.name, score.metric) for score in self.scores)
 
     def __str__(self) -> str:
-        lines = [line for score in self.scores for line in score.lines()]
-        return "\n".join([f"{self.split}:", *(f"  {line}" for line in lines), *self.notes])
+        """Return the text that ``heedful evaluate`` prints, and the notes."""
+        return "\n".join(
+            [*evaluation_lines(self.split, self.unit, self.scores, terminal_width()), *self.notes]
+        )
 
     __repr__ = __str__
 
@@ -83,15 +89,21 @@ class Evaluation:
         table = html_table([(self.split, "score", "signature"), *rows])
         return "".join([table, *pictures(self.scores), notes])
 
-    def threshold_for(self, accuracy: float) -> JsonObject | None:
-        """Return how probable answers must be to be right this often, on this data set.
+    def threshold_for(self, accuracy: float) -> AccuracyThreshold:
+        """Find how probable answers must be to be right this often.
 
-        Returns:
-            ``threshold``, and the ``coverage`` (share) and ``accuracy`` of the answers that are not
-            less probable, as many as possible; None if no threshold has this accuracy.
+        The result can be given to `heedful.Run.predict` (``threshold=…``). Its ``holds`` has the threshold
+        whose answers are right this often on other rows of the same kind too, with a confidence of 95 %; its
+        ``on_these_rows`` the lowest one that has the accuracy on this data set. Both have ``threshold``,
+        ``coverage`` (the share of the answers from it on), ``answers``, ``right``, ``accuracy`` and
+        ``interval`` (95 %), or are None if there is no such threshold. Without one that holds,
+        ``rows_needed`` says about how many rows may show one.
+
+        Args:
+            accuracy: from 0 to 1.
 
         Raises:
-            RequestError: the answers have no probabilities.
+            RequestError: the answers have no probabilities, or the accuracy is not from 0 to 1.
         """
         threshold_for = next((score.threshold_for for score in self.scores if score.threshold_for), None)
         if threshold_for is None:

@@ -406,8 +406,10 @@ class MultilabelClassification(Classification):
         """Yield the scores of the probabilities of all labels; an answer is whether a text has a label."""
         answers, flags = probabilities.flatten(), has_label.flatten()
         confidences, correct = np.maximum(answers, 1 - answers), (answers > DEFAULT) == flags
-        unit = "decisions"
-        yield from calibration_scores(confidences, correct, unit=unit, temperature=self.temperature)
+        unit = "decisions"  # those on one text depend on each other
+        yield from calibration_scores(
+            confidences, correct, unit=unit, temperature=self.temperature, is_independent=False
+        )
         yield brier_score(np.stack([1 - answers, answers], -1), flags.astype(int).tolist(), unit=unit)
 
     def _other_separators(self, unknown: Labels) -> Iterator[str]:

@@ -27,6 +27,9 @@ VERSION = 2
 HELD_BACK = "less probable than"
 """The beginning of the note of an answer that is held back."""
 
+BELOW_THRESHOLD, EMPTY_INPUT = "below threshold", "empty input"
+"""Reasons for which an answer is held back (`heedful.tasks.abstaining`)."""
+
 EMPTY = "the input is empty"
 """The beginning of the note of an input that has no answer for this reason."""
 
@@ -123,6 +126,8 @@ class Prediction:
         distribution: of a classifier, all labels and the log-probability of each, ``[C]``.
         answered: whether ``text`` is the answer of the model, not a text in place of it
             (`heedful.tasks.abstaining`).
+        held_back: why the answer, or a part of it, is held back: ``below threshold`` or ``empty input``.
+        suggestion: the answer that is held back because it is below a threshold, as ``output`` would have it.
     """
 
     text: str
@@ -144,6 +149,8 @@ class Prediction:
         default=None, repr=False, compare=False
     )
     answered: bool = field(default=True, repr=False)
+    held_back: str | None = None
+    suggestion: object = None
 
     has_score: ClassVar[bool] = True
     """Whether ``score`` is used."""
@@ -192,8 +199,14 @@ class Prediction:
 
     def without_answer(self, otherwise: str | None) -> Self:
         """Return the prediction of an empty input: its notes, and a text in place of the answer, if any."""
-        text, alignment = otherwise or "", self.alignment
-        return type(self)(text, score=None, notes=self.notes, answered=False, alignment=alignment)
+        return type(self)(
+            otherwise or "",
+            score=None,
+            notes=self.notes,
+            answered=False,
+            held_back=EMPTY_INPUT,
+            alignment=self.alignment,
+        )
 
     def above(self, threshold: float, otherwise: str | None) -> Self:
         """Return the answer if its probability is not less than a threshold.
@@ -205,7 +218,14 @@ class Prediction:
         if self.confidence is None or self.confidence >= threshold:
             return self
         note = f"{HELD_BACK} {threshold:g}: {self.text!r} ({self.confidence:.4g})"
-        return replace(self, text=otherwise or "", answered=False, notes=(*self.notes, note))
+        return replace(
+            self,
+            text=otherwise or "",
+            answered=False,
+            held_back=BELOW_THRESHOLD,
+            suggestion=self.output,
+            notes=(*self.notes, note),
+        )
 
     def predicted_note(self) -> str:
         """Return the note of another answer, which is explained instead of this one."""
@@ -240,10 +260,13 @@ class Prediction:
         alignment = None if self.alignment is None else [list(pair) for pair in self.alignment]
         if self.score is None and not self.answered:  # of an empty input
             aligned = {} if alignment is None else {"alignment": alignment}
-            return {"output": output, **aligned, "notes": list(self.notes)}
+            return {"output": output, "held_back": self.held_back, **aligned, "notes": list(self.notes)}
         probabilities = {} if self.distribution is None else self.label_probabilities()
         entries: JsonObject = {
+            "held_back": self.held_back,
+            "suggestion": self.suggestion,
             "score": self.score if self.has_score else None,
+            "confidence": self.confidence,
             "probabilities": probabilities,
             "tokens": self.tokens,
             "log_probs": self.log_probs,

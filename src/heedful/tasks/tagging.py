@@ -96,6 +96,7 @@ from heedful.tasks.model_input import (
 )
 from heedful.tasks.prediction import (
     BATCH_TOKENS,
+    BELOW_THRESHOLD,
     DEFAULT_OPTIONS,
     EMPTY,
     HELD_BACK,
@@ -272,7 +273,15 @@ class Tagged(Prediction):
         tags = [otherwise if is_held else tag for tag, is_held in zip(self.tags, held, strict=True)]
         note = f"{HELD_BACK} {threshold:g}: {sum(held)} of {len(tags)} tags"
         spans = [span for span in self.spans if not any(held[span[1] : span[2]])]
-        return replace(self, text=" ".join(tags), tags=tags, spans=spans, notes=(*self.notes, note))
+        return replace(
+            self,
+            text=" ".join(tags),
+            tags=tags,
+            spans=spans,
+            held_back=BELOW_THRESHOLD,
+            suggestion=self.tags,
+            notes=(*self.notes, note),
+        )
 
     def details(self) -> JsonObject:
         """Return the words and the entities."""
@@ -675,6 +684,7 @@ class Tagging(TextTask):
             [a == b for pair in zip(tags, target_tags, strict=True) for a, b in zip(*pair, strict=True)],
             unit="words",
             temperature=self.temperature,
+            is_independent=False,  # words of one sentence
         )
         texts = [" ".join(prediction.words) for prediction in predicted.predictions]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))

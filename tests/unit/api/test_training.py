@@ -152,6 +152,44 @@ def test_a_missing_value_is_an_error_that_names_its_row(missing):
         list(open_source(MemorySource(name=held.name, columns={"text": "text"}), None))
 
 
+GAPS = {
+    "my-own-labels": {"text": ["a b", "c", None, "d e", "b"], "label": ["x", None, "x", "y", "y"]},
+    "my-own-numbers": {"text": ["a b", "c", None, "d e", "b"], "label": [1.5, None, 2.5, -3.5, 0.5]},
+    "my-own-pairs": {"text": ["a b", "c", None, "d e"], "pair": ["a", None, "b", "c"], "label": [*"xxyy"]},
+    "my-own-tags": {"words": ["a b", "c", None, "d e"], "tags": ["X Y", "X", None, "Y Y"]},
+    "my-own-files": {"source": ["a b", "c", None, "d e", "b"], "target": ["x", None, "x", "y", "y"]},
+}
+
+
+def missing_cells(table, form):
+    if form == "pandas.NA":
+        return table.astype({name: "string" for name in table if name != "label"}).convert_dtypes()
+    return {"object": table.astype(object), "pyarrow": pyarrow.Table.from_pandas(table)}.get(form, table)
+
+
+@pytest.mark.parametrize("form", ["NaN", "object", "pandas.NA", "pyarrow"])
+@pytest.mark.parametrize("recipe", GAPS)
+def test_missing_cells_of_a_table_are_empty_cells_as_in_a_file(recipe, form, tmp_path):
+    """A table with labels missing stopped the training that the command begins without these rows."""
+    table = pandas.DataFrame(GAPS[recipe])
+    table = pandas.concat([table] * 4, ignore_index=True)
+    table.to_csv(tmp_path / "train.csv", index=False)
+    own = recipe if recipe != "my-own-pairs" else "my-own-labels"
+    overrides = {"tokenizer.subwords": {"kind": "word"}, "data.filter.empty": "drop"}
+    overrides |= {"task.pairs": True} if recipe == "my-own-pairs" else {}
+    columns = {name: name for name in table}
+    reports = []
+    for name, data in (("file", str(tmp_path / "train.csv")), ("table", missing_cells(table, form))):
+        sets, folder = {"train": data, "valid": data}, tmp_path / name
+        options = {"columns": columns, "overrides": overrides, "progress": False}
+        heedful.prepare(own, folder, data=sets, **options)
+        report = json.loads((folder / "data.json").read_text())["train"]
+        dropped = {reason: tally["count"] for reason, tally in report["dropped"].items()}
+        reports.append((report["rows"], report["kept"], dropped, report.get("classes")))
+    assert reports[0] == reports[1]
+    assert any("empty" in reason for reason in reports[0][2])
+
+
 def test_columns_that_the_task_does_not_read_may_have_any_values(tmp_path):
     import datasets
 

@@ -6,12 +6,14 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
-from heedful.cli.calibration_tables import calibration_tables, threshold_lines
+import heedful
 from heedful.cli.evaluate import AlignmentOptions, Sources
 from heedful.cli.main import app
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
+from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold, Kept
+from heedful.tasks.metrics.calibration_tables import calibration_tables, threshold_lines
 
 
 def test_links_and_steps_match_the_library():
@@ -70,7 +72,7 @@ def test_scores_of_each_class_are_printed_below_the_others(evaluate):
 
 
 def test_tables_of_probabilities_have_the_numbers_of_json(evaluate):
-    text = evaluate("--accuracy", "0.5").stdout
+    text = evaluate().stdout
     scores = {
         score["name"]: score["details"]
         for score in json.loads(evaluate("--json").stdout)["splits"][0]["scores"]
@@ -81,15 +83,35 @@ def test_tables_of_probabilities_have_the_numbers_of_json(evaluate):
         assert numbers in " ".join(text.split())
     whole = scores["AURC"]["coverage"][-1]
     assert f"100.0%      {whole['threshold']:.3f}     {whole['accuracy']:.3f}" in text
-    reached = [point["coverage"] for point in scores["AURC"]["coverage"] if point["accuracy"] >= 0.5]
-    assert ("accuracy 0.5: all answers together have it" in text) == (1 in reached)
-    assert ("accuracy 0.5: answers with a probability of at least" in text) == bool({*reached} - {1})
+
+
+def test_python_prints_the_text_of_the_command(letters, tmp_path, evaluate):
+    """It had neither the sentences on the probabilities nor the tables."""
+    printed = evaluate().stdout.splitlines()
+    found = heedful.load(letters, device="cpu").evaluate(data=tmp_path / "rows.csv")
+    lines = str(found).splitlines()
+    assert lines[: len(printed)] == printed
+    assert lines[len(printed) :] == [*found.notes]
+    assert any("The probabilities are not calibrated" in line for line in lines)
+    assert repr(found) == str(found)
 
 
 ERROR_BINS = {
     "within": (0.02, "is within what chance allows (0.0300 in 95 % of samples of this size): they may be"),
     "above": (0.04, "is above what chance allows (0.0300 in 95 % of samples of this size): they are not to"),
 }
+
+
+@pytest.mark.parametrize(("count", "judged"), [(5, "few answers"), (500, "too high")])
+def test_a_bin_of_few_answers_is_not_judged(count, judged):
+    """Its interval, 0.000 to 0.434, does not have the mean probability either."""
+    bin = {"low": 0.8, "high": 1.0, "count": count, "confidence": 0.9, "accuracy": 0.0}
+    details = {"temperature": None, "perfect": 0.01, "bins": [bin]}
+    curve = {"coverage": [{"threshold": 0.8, "coverage": 1.0, "accuracy": 0.0}]}
+    lines = [*calibration_tables(0.9, details, curve)]
+    (line,) = [line for line in lines if line.startswith("0.80-1.00")]
+    assert line.endswith(judged)
+    assert ("They are too high in 0.80-1.00" in " ".join(lines)) == (judged == "too high")
 
 
 @pytest.mark.parametrize("case", ERROR_BINS)
@@ -115,23 +137,71 @@ def test_the_verdict_on_probabilities_is_in_words(case):
     assert [end in ("low", "high") for end in ends] == [False, case == "above", False, case == "above"]
 
 
+ALL, HALF = Kept(0.0, 400, 390, 400), Kept(0.75, 200, 198, 400)
+HALF_TEXT = "threshold 0.75, 50.0% of the answers, 198 of 200 right: 0.990, 95 % interval 0.964-0.997"
+NONE = "accuracy 0.9: no threshold is known to keep it on other rows"
+SURE = "on other rows of the same kind, it is at least 0.9, with a confidence of 95 %"
+CHOSEN = "it is chosen on these rows, and"
+
+
 @pytest.mark.parametrize(
-    ("point", "lines"),
+    ("found", "text"),
     [
-        (None, ["accuracy 0.9: no threshold has it on these data"]),
         (
-            {"threshold": 0.2, "coverage": 1.0, "accuracy": 0.93},
-            ["accuracy 0.9: all answers together have it (0.9300); no threshold is needed"],
+            AccuracyThreshold(0.9, None, None),
+            f"{NONE}; no threshold has this accuracy on these rows; ask for less, or improve the model",
         ),
         (
-            {"threshold": 0.75, "coverage": 0.5, "accuracy": 1.0},
-            [
-                "accuracy 0.9: answers with a probability of at least 0.75, which are 50.0% "
-                "(accuracy 1.0000)",
-                "(the threshold is chosen on these rows; on others, the accuracy may differ)",
-            ],
+            AccuracyThreshold(0.9, ALL, ALL),
+            "accuracy 0.9: no threshold is needed; 390 of 400 right: 0.975, 95 % interval 0.955-0.986; "
+            f"{SURE}",
+        ),
+        (
+            AccuracyThreshold(0.9, None, HALF, rows_needed=1600),
+            f"{NONE}; about 1,600 rows may show one; or ask for less on these rows alone: {HALF_TEXT}; "
+            f"{CHOSEN} on others the accuracy is lower about every second time",
+        ),
+        (
+            AccuracyThreshold(0.9, HALF, HALF),
+            f"accuracy 0.9: {HALF_TEXT}; {SURE}",
+        ),
+        (
+            AccuracyThreshold(0.9, None, HALF, is_tested=False),
+            f"accuracy 0.9: {HALF_TEXT}; {CHOSEN} words of a sentence, or labels of a text, depend on each "
+            "other, so nothing is known about others",
         ),
     ],
 )
-def test_what_a_wanted_accuracy_prints(point, lines):
-    assert [*threshold_lines(0.9, point)] == lines
+def test_what_a_wanted_accuracy_prints(found, text):
+    lines = [*threshold_lines(found)]
+    assert " ".join(lines) == text
+    assert max(map(len, lines)) <= 78
+
+
+def test_the_thresholds_are_those_of_json_and_of_python(evaluate):
+    (entry,) = json.loads(evaluate("--json", "--accuracy", "0").stdout)["splits"]
+    assert entry["accuracy_threshold"]["wanted"] == 0
+    assert "accuracy_threshold" not in json.loads(evaluate("--json").stdout)["splits"][0]
+    text = " ".join(evaluate("--accuracy", "0").stdout.split())
+    found = entry["accuracy_threshold"]["on_these_rows"] or entry["accuracy_threshold"]["holds"]
+    assert f"{found['right']} of {found['answers']} right: {found['accuracy']:.3f}" in text
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("95", "got '95'; write 0.95"),
+        ("95%", "got '95%'; write 0.95"),
+        ("0,8366", "expected a number from 0 to 1, got '0,8366'; write 0.8366"),
+        ("1.5", "expected a number from 0 to 1, got '1.5'"),
+        ("much", "expected a number from 0 to 1, got 'much'"),
+        ("80,5%", "got '80,5%'; write 0.805"),
+        ("nan", "expected a number from 0 to 1, got 'nan'"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["evaluate", "RUN", "--accuracy"], ["predict", "RUN", "--threshold"]])
+def test_a_probability_is_written_from_0_to_1_and_the_message_says_how(arguments, written, hint):
+    done = CliRunner().invoke(app, [*arguments, written])
+    assert done.exit_code == 2
+    message = " ".join(done.stderr.replace("│", " ").split())
+    assert message.rstrip(" ╯─╰").endswith(hint)

@@ -72,7 +72,7 @@ def test_escapes_are_read_as_outputs_write_them(letters, tmp_path):
         (["--jsonl", "--from", "lines"], "--jsonl is not supported with --from; use --from and --to"),
         (
             ["--n-best", "2"],
-            "--n-best and --attention require --to jsonl",
+            "--n-best 2 requires --to jsonl",
         ),
         (["--from", "lines", "--column", "a"], "--column requires a table"),
     ],

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 import weakref
+from functools import partial
 
 import pandas
 import pytest
@@ -183,7 +184,10 @@ def test_the_user_names_a_column(letters, tmp_path):
             "a field 'prediction', .* rename it",
         ),
         ("in.txt", "a\n", ["--out", "o.xls"], "o.xls: file name must end in .csv, .tsv, .xlsx or .jsonl"),
-        ("in.txt", "a\n", ["--out", "o.csv", "--n-best", "2"], "--n-best and --attention require --to jsonl"),
+        ("in.txt", "a\n", ["--n-best", "2"], "--n-best 2 requires --to jsonl .*, or a table: --out NAME.csv"),
+        ("in.txt", "a\n", ["--out", "o.csv", "--attention"], "--attention requires .* --out NAME.jsonl"),
+        ("in.txt", "a\n", ["--out", "o.csv", "--to", "jsonl"], "--to jsonl: a file has .* --out o.jsonl"),
+        ("in.txt", "a\n", ["--out", "o.jsonl", "--to", "lines"], "--to lines: a file has .* leave out --out"),
         ("in.txt", "a\n", ["--out", "o.csv", "--stream"], "--stream is not supported with --out"),
         ("in.csv", "x\na\n", ["--out", "./in.csv"], "in.csv: is an input, which it would replace"),
     ],
@@ -221,7 +225,8 @@ def test_a_record_that_cannot_be_read_keeps_its_fields_without_a_prediction(lett
         assert read.prediction.tolist() == [first, "", second]
         assert read.id.tolist() == ["1", "2", "3"]
         assert {name: read[name][1] for name in fields} == fields
-        assert not any(read[name][1] for name in read if name not in fields)
+        assert not any(read[name][1] for name in read if name not in fields and name != "notes")
+        assert f"in.csv:3: {message}" in read.notes[1]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".xlsx", ".jsonl"])
@@ -232,20 +237,76 @@ def test_numbers_in_tables_are_rounded_and_those_in_json_are_not(letters, tmp_pa
     if suffix == ".jsonl":
         records = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
         assert records[0]["probabilities"] == exact
-        assert records[2].keys() == {"version", "input", "output", "notes"}
+        assert records[0]["confidence"] == expected.confidence
+        assert records[2].keys() == {"version", "input", "output", "held_back", "notes"}
         return
     options = {"dtype": str, "keep_default_na": False}
     if suffix == ".xlsx":
         read = pandas.read_excel(out, **options)
     else:
         read = pandas.read_csv(out, sep="\t" if suffix == ".tsv" else ",", **options)
-    numbers = read.iloc[0, 2:].astype(float).to_dict()
+    numbers = read.iloc[0, 2:-1].astype(float).to_dict()
     assert numbers == {
         "confidence": round(expected.confidence, 6),
         **{f"p({label})": round(p, 6) for label, p in exact.items()},
     }
-    assert all(re.fullmatch(r"[01](\.\d{1,6})?", text) for row in (0, 1) for text in read.iloc[row, 2:])
-    assert read.iloc[2, 1:].tolist() == [""] * 4  # of an empty input
+    assert all(re.fullmatch(r"[01](\.\d{1,6})?", text) for row in (0, 1) for text in read.iloc[row, 2:-1])
+    assert read.iloc[2, 1:].tolist() == [*[""] * 4, "the input is empty"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".xlsx"])
+def test_a_table_has_the_notes_of_every_answer(letters, tmp_path, suffix):
+    """Also if the input has such a column, which keeps its name."""
+    (tmp_path / "in.csv").write_text(f"text,notes\n{'a ' * 500},mine\n ,\nc,\nb,\n")
+    out = tmp_path / f"out{suffix}"
+    done = predict(letters, tmp_path / "in.csv", "--column", "text", "--out", out)
+    read = {".csv": pandas.read_csv, ".tsv": partial(pandas.read_csv, sep="\t"), ".xlsx": pandas.read_excel}
+    table = read[suffix](out, keep_default_na=False)
+    assert [*table][-1] == "prediction_notes"
+    expected = heedful.load(letters, device="cpu").predict(["a " * 500, " ", "c", "b"])
+    assert table.prediction_notes.tolist() == ["; ".join(answer.notes) for answer in expected]
+    assert table.notes.tolist() == ["mine", "", "", ""]
+    assert table.prediction_notes[1] == "the input is empty"
+    assert "the input is empty" in done.stderr
+    assert table.prediction_notes[0].startswith("cut from 500 to ")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_a_table_has_the_next_best_labels(letters, tmp_path, suffix):
+    (tmp_path / "in.csv").write_text("text\n \na\nb\n")
+    out = tmp_path / f"out{suffix}"
+    predict(letters, tmp_path / "in.csv", "--column", "text", "--n-best", 2, "--out", out)
+    table = pandas.read_csv(out) if suffix == ".csv" else pandas.read_excel(out)
+    names = ["text", "prediction", "confidence", "prediction_2", "confidence_2", "p(a)", "p(b)", "notes"]
+    assert [*table] == names
+    for row in (1, 2):
+        assert {table.prediction[row], table.prediction_2[row]} == {"a", "b"}
+        assert table.confidence_2[row] == table[f"p({table.prediction_2[row]})"][row]
+        assert table.confidence_2[row] <= table.confidence[row]
+    lines = tmp_path / "out.jsonl"
+    predict(letters, tmp_path / "in.csv", "--column", "text", "--n-best", 2, "--out", lines)
+    predict(letters, tmp_path / "in.csv", "--column", "text", "--out", lines, "--to", "jsonl", "--n-best", 2)
+    record = json.loads(lines.read_text().splitlines()[1])
+    assert [each["output"] for each in record["alternatives"]] == [table.prediction_2[1]]
+
+
+@pytest.mark.parametrize("otherwise", [[], ["--otherwise", "HUMAN"]])
+def test_a_table_says_which_answers_are_held_back_and_what_they_would_be(letters, tmp_path, otherwise):
+    (tmp_path / "in.csv").write_text("text\n \na\nb\na b\n")
+    plain = heedful.load(letters, device="cpu").predict(["a", "b", "a b"])
+    threshold = sorted(answer.confidence for answer in plain)[1]
+    options = ["--column", "text", "--threshold", f"{threshold:.9f}", *otherwise]
+    predict(letters, tmp_path / "in.csv", *options, "--out", tmp_path / "out.csv")
+    table = pandas.read_csv(tmp_path / "out.csv", keep_default_na=False, dtype=str)
+    assert [*table][1:5] == ["prediction", "confidence", "held_back", "suggestion"]
+    mark = otherwise[1] if otherwise else ""
+    assert table.iloc[0, 1:5].tolist() == [mark, "", "empty input", ""]
+    for row, answer in enumerate(plain, 1):
+        is_held = answer.confidence < float(f"{threshold:.9f}")
+        expected = [mark, "below threshold", answer.text] if is_held else [answer.text, "", ""]
+        assert table.loc[row, ["prediction", "held_back", "suggestion"]].tolist() == expected
+        assert table.confidence[row] == f"{answer.confidence:.6f}".rstrip("0")
+    assert set(table.held_back) == {"", "empty input", "below threshold"}
 
 
 def test_small_probabilities_have_no_exponent(tmp_path):
@@ -253,7 +314,9 @@ def test_small_probabilities_have_no_exponent(tmp_path):
         for interval in ((1e-9, 1234567.891), (2e-6, 0.1234567)):
             writer.add({}, NumberPrediction("5", value=5.0, interval=interval))
         writer.write()
-    assert (tmp_path / "out.csv").read_text() == "prediction,low,high\n5,1e-09,1234570\n5,0.000002,0.123457\n"
+    assert (tmp_path / "out.csv").read_text() == (
+        "prediction,low,high,notes\n5,1e-09,1234570,\n5,0.000002,0.123457,\n"
+    )
 
 
 def test_a_workbook_has_the_columns_of_the_other_tables(letters, tmp_path):
@@ -267,9 +330,9 @@ def test_a_workbook_has_the_columns_of_the_other_tables(letters, tmp_path):
     (sheet,) = load_workbook(out).worksheets
     header, *rows = sheet.iter_rows()
     names = [cell.value for cell in header]
-    assert names == ["id", "x", "code", "n", "prediction", "confidence", "p(a)", "p(b)"]
+    assert names == ["id", "x", "code", "n", "prediction", "confidence", "p(a)", "p(b)", "notes"]
     assert [[cell.value for cell in row[:4]] for row in rows] == own.to_numpy().tolist()
-    assert [[cell.data_type for cell in row] for row in rows] == [list("nssnsnnn")] * 2
+    assert [[cell.data_type for cell in row] for row in rows] == [list("nssnsnnns")] * 2
     predict(letters, tmp_path / "in.xlsx", "--column", "x", "--out", tmp_path / "out.csv")
     table = user_table(out, ("prediction",), None, {}).records(tmp_path, ("prediction",))
     (_, *lines) = csv.reader((tmp_path / "out.csv").read_text("utf-8").splitlines())
@@ -311,7 +374,7 @@ def test_a_file_in_another_encoding_has_the_command_that_converts_it(letters, tm
 def test_lines_of_text_become_a_column_with_the_name_of_the_input(letters, tmp_path):
     predict(letters, "-", "--out", tmp_path / "out.csv", input="a\nid,text\n")
     written = pandas.read_csv(tmp_path / "out.csv")
-    assert list(written) == ["text", "prediction", "confidence", "p(a)", "p(b)"]
+    assert list(written) == ["text", "prediction", "confidence", "p(a)", "p(b)", "notes"]
     assert written.confidence.tolist() == written[["p(a)", "p(b)"]].max(axis=1).tolist()
     assert written.text.tolist() == ["a", "id,text"]
     assert (written["p(a)"] + written["p(b)"]).tolist() == pytest.approx([1, 1], abs=1e-6)
@@ -358,8 +421,8 @@ def test_pandas_reads_what_was_written(tmp_path_factory, suffix, rows):
         writer.write()
     separator = "\t" if suffix == ".tsv" else ","
     read = pandas.read_csv(writer.path, sep=separator, dtype=str, keep_default_na=False, lineterminator="\n")
-    assert list(read.itertuples(index=False, name=None)) == rows
-    assert list(read) == ["x", "y", "prediction"]
+    assert list(read.itertuples(index=False, name=None)) == [(*row, "") for row in rows]
+    assert list(read) == ["x", "y", "prediction", "notes"]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
@@ -389,7 +452,7 @@ def test_values_that_are_not_texts_are_written_as_json(tmp_path):
         writer.add({"w": "\ud800"}, Prediction("q"))
         writer.write()
     assert (tmp_path / "out.csv").read_text("utf-8") == (
-        'x,y,z,w,prediction\n"[1, ""a""]",,true,,p\n,,,\\ud800,q\n'
+        'x,y,z,w,prediction,notes\n"[1, ""a""]",,true,,p,\n,,,\\ud800,q,\n'
     )
 
 

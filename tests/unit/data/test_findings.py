@@ -37,6 +37,14 @@ def test_cells_that_are_hardly_texts_are_counted_once():
     assert notes_of([{"text": text, "words": ["a"]} for text in ("a b", "")]) == []
 
 
+def test_texts_of_white_space_that_were_left_out_are_not_noted_again():
+    findings = Findings(None, None)
+    rows = [LocatedRow({"text": text}, Location("x", n)) for n, text in enumerate(["a", " ", "\t"])]
+    assert list(findings.through(rows)) == rows
+    assert len(findings.notes(n_dropped=1)) == 1
+    assert findings.notes(n_dropped=2) == []
+
+
 def test_labels_that_differ_in_case():
     assert notes_of([{"label": label} for label in ("pos", "Pos", "neg", "POS", "pos")], label="label") == [
         "data.train: 'POS' (1) and 'Pos' (1) and 'pos' (2) look alike, but differ in upper and lower case; "

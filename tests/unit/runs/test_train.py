@@ -717,6 +717,32 @@ def test_a_training_whose_last_validation_was_the_best_may_be_continued(tmp_path
 
 
 @pytest.mark.parametrize(
+    ("losses", "noted"),
+    [
+        ([1.07, 1.46, 1.60, 1.74], "lowest at update 100 (1.07) and rose to 1.74"),
+        ([1.2, 1.0, 1.1, 1.2], "training.max_updates=400"),
+        ([1.0, 1.02, 1.05, 1.04], None),  # it did not rise clearly
+        ([1.2, 1.1, 1.0, 1.3], None),  # not long before the end
+        ([1.0], None),
+        ([None, None], None),
+        ([], None),
+    ],
+)
+def test_a_training_whose_validation_loss_rose_again_may_be_shorter(tmp_path, capsys, losses, noted):
+    lines = [
+        {"event": "validated", "update": 100 * n, "metrics": {"loss": loss}, "best": n == 1, "elapsed": n}
+        for n, loss in enumerate(losses, 1)
+    ]
+    text = "".join(json.dumps({"version": 1, **line}) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    state = TrainingState(update=100 * len(losses), best=[ScoredCheckpoint(100, 0.5)] if losses else [])
+    log_result(tmp_path, recipe(), TrainingResult("patience", state))
+    written = capsys.readouterr().err
+    assert ("overfits" in written) == (noted is not None)
+    assert (noted or "") in written
+
+
+@pytest.mark.parametrize(
     "metric, value, hint",
     [
         ("accuracy", 1.0, False),

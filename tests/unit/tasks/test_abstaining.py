@@ -9,6 +9,7 @@ from tiny_runs import TASKS, make
 import heedful
 from heedful.errors import RequestError
 from heedful.files import parse_json
+from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold, Kept
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.tagging import Tagged
 
@@ -55,7 +56,13 @@ def test_an_empty_input_has_no_answer_and_says_why(run, schema):
         assert empty.notes == ("the input is empty",)
         record = empty.to_dict()
         schema.validate(record)
-        assert record == {"version": 2, "output": otherwise, "notes": ["the input is empty"]}
+        assert empty.held_back == "empty input"
+        assert record == {
+            "version": 2,
+            "output": otherwise,
+            "held_back": "empty input",
+            "notes": ["the input is empty"],
+        }
         assert empty.score is None
         assert empty.confidence is None
         assert empty.label_probabilities() == {}
@@ -99,6 +106,11 @@ def test_answers_below_a_threshold_are_held_back_and_no_others(run, schema):
         held = run.predict(inputs_of(run), threshold=threshold, otherwise="_")
         tags = [tag for answer in held for tag in answer.tags]
         assert [tag == "_" for tag in tags] == [p < threshold for p in probabilities]
+        for before, after in zip(plain, held, strict=True):
+            is_held = "_" in after.tags
+            assert after.held_back == ("below threshold" if is_held else None)
+            assert after.suggestion == (before.tags if is_held else None)
+            schema.validate(after.to_dict())
         with pytest.raises(RequestError, match="tags also need otherwise"):
             run.predict(inputs_of(run), threshold=1.0)
         return
@@ -110,14 +122,22 @@ def test_answers_below_a_threshold_are_held_back_and_no_others(run, schema):
             assert after == before
             continue
         assert (after.text, after.to_dict()["output"]) == ("unsure", "unsure")
+        assert (after.held_back, after.suggestion) == ("below threshold", before.text)
+        assert after.to_dict()["suggestion"] == before.text
+        assert after.to_dict()["confidence"] == before.confidence
         assert after.notes[-1].startswith(f"less probable than {threshold:g}: {before.text!r}")
         # The probabilities stay, so that another threshold may be tried.
         assert after.to_dict()["probabilities"] == before.label_probabilities()
         schema.validate(after.to_dict())
     assert [p.to_dict()["output"] for p in run.predict(inputs_of(run), threshold=1.0)] == [None] * 4
-    for wrong in (-0.1, 1.5, float("nan")):
-        with pytest.raises(RequestError, match="threshold: expected a probability"):
+    for wrong in (-0.1, 1.5, float("nan"), {"threshold": 0.5}, "0.5", True):
+        with pytest.raises(RequestError, match="threshold: expected a number from 0 to 1"):
             run.predict(inputs_of(run), threshold=wrong)
+    known = AccuracyThreshold(0.9, Kept(threshold, 2, 2, 4), None)
+    assert run.predict(inputs_of(run), threshold=known) == run.predict(inputs_of(run), threshold=threshold)
+    unknown = AccuracyThreshold(0.9, None, Kept(threshold, 2, 2, 4), rows_needed=1600)
+    with pytest.raises(RequestError, match=r"none is known to keep an accuracy of 0.9 .*; about 1,600 rows"):
+        run.predict(inputs_of(run), threshold=unknown)
 
 
 def test_an_error_stays_what_it_is():

@@ -123,7 +123,7 @@ def test_evaluation_reports_the_temperature(scaled):
         found = heedful.load(folder / name, device="cpu").evaluate("valid")
         assert found["calibration error"].details["temperature"] == temperature
         assert 0 <= found["AURC"].value <= 1
-        assert found.threshold_for(0.0)["coverage"] == 1
+        assert found.threshold_for(0.0).on_these_rows.coverage == 1
 
 
 def test_a_damaged_or_missing_file_is_named(scaled, tmp_path):

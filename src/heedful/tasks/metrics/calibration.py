@@ -15,13 +15,13 @@ Sources: Naeini et al. 2015 and Guo et al. 2017, equation 3 (calibration error);
 2019, "Bias-reduced uncertainty estimation for deep neural classifiers", equation 4 (AURC).
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from heedful.tasks.metrics.accuracy_thresholds import Thresholds
 from heedful.tasks.metrics.score import Score, check_lengths
 from heedful.typing import JsonObject
 
@@ -32,7 +32,12 @@ Numbers = NDArray[np.float64]
 
 
 def calibration_scores(
-    confidences: ArrayLike, correct: ArrayLike, *, unit: str, temperature: float | None = None
+    confidences: ArrayLike,
+    correct: ArrayLike,
+    *,
+    unit: str,
+    temperature: float | None = None,
+    is_independent: bool = True,
 ) -> list[Score]:
     """Compute the calibration error and the AURC of answers.
 
@@ -41,6 +46,7 @@ def calibration_scores(
         correct: whether each is right.
         unit: what an answer belongs to, for the counts.
         temperature: by which the logits were divided; None: not calibrated.
+        is_independent: whether the answers are independent of each other, as those to different texts are.
     """
     p, c = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     check_lengths(p, c, "probabilities", "answers")
@@ -50,7 +56,8 @@ def calibration_scores(
     order = np.argsort(-p, kind="stable")
     curve = {"coverage": _coverage(p[order], c[order])}
     aurc = Score("AURC", _aurc(p[order], c[order]), "risk:error", curve, counts)
-    return [error, replace(aurc, threshold_for=Thresholds.of(p[order], c[order]))]
+    thresholds = Thresholds.of(p[order], c[order], is_independent=is_independent)
+    return [error, replace(aurc, threshold_for=thresholds)]
 
 
 def brier_score(probabilities: ArrayLike, targets: Sequence[int | None], *, unit: str) -> Score:
@@ -69,68 +76,6 @@ def brier_score(probabilities: ArrayLike, targets: Sequence[int | None], *, unit
     # An unknown class has probability 0, which adds 1 to the sum of its item.
     value = float((np.square(p).sum() + missing) / len(targets))
     return Score("Brier score", value, f"classes:{p.shape[1]}", {}, {unit: len(targets)})
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The thresholds at which a lower one would also lower the accuracy, by accuracy.
-
-    Any wanted accuracy is reached with the most answers at one of them: of all thresholds with it, the
-    lowest. Computed in O(n log n), and looked up in O(log n).
-
-    Args:
-        n: number of all answers.
-        kept: ``[k]``, number of answers at each threshold, decreasing.
-        accuracies: ``[k]``, of these answers, increasing.
-        thresholds: ``[k]``.
-    """
-
-    n: int
-    kept: NDArray[np.int64]
-    accuracies: Numbers
-    thresholds: Sequence[float]
-
-    @classmethod
-    def of(cls, p: Numbers, c: Numbers) -> "Thresholds":
-        """Return those of probabilities in descending order; equal ones stay together."""
-        ends = np.append(np.flatnonzero(np.diff(p)), len(p) - 1)
-        accuracies = np.cumsum(c)[ends] / (ends + 1)
-        # From all answers to fewer: the points that are more accurate than all before.
-        backwards = accuracies[::-1]
-        best_before = np.append(-1.0, np.maximum.accumulate(backwards)[:-1])
-        chosen = np.flatnonzero(backwards > best_before)
-        last = len(ends) - 1 - chosen
-        lower = np.append(p[ends], -1.0)
-        thresholds = [_short(p[ends[i]].item(), lower[i + 1].item()) for i in last.tolist()]
-        return cls(len(p), ends[last] + 1, accuracies[last], thresholds)
-
-    def __call__(self, accuracy: float) -> JsonObject | None:
-        """Return the threshold of most answers with this accuracy, see `Evaluation.threshold_for`."""
-        i = int(np.searchsorted(self.accuracies, accuracy))
-        if i == len(self.accuracies):
-            return None
-        return {
-            "threshold": self.thresholds[i],
-            "coverage": self.kept[i].item() / self.n,
-            "accuracy": self.accuracies[i].item(),
-        }
-
-
-def _short(p: float, lower: float) -> float:
-    """Return a number of few decimals that is at most ``p`` and greater than ``lower``."""
-    for digits in range(2, 16):
-        short = math.floor(p * 10**digits) / 10**digits
-        if lower < short <= p:
-            return short
-    return p
-
-
-def wilson_interval(share: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of n (Wilson 1927, with z = 1.96)."""
-    z2 = 1.96**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n) / (1 + z2 / n)
-    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))  # rounding
 
 
 def _indices(p: Numbers) -> NDArray[np.int64]:

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import SupportsFloat
+from typing import TYPE_CHECKING, SupportsFloat
 
 from heedful.errors import RequestError, type_name
 from heedful.tasks.metrics.statistics import RowStatistics
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Score:
         counts: the amount of scored data: sentences, tokens.
         statistics: returns the statistics of the rows that the score is computed from, for tests of
             significance; None: there is no test for it.
-        threshold_for: returns the threshold of the probability for an accuracy (`Evaluation.threshold_for`);
+        threshold_for: returns the thresholds of the probability for an accuracy (`Evaluation.threshold_for`);
             None: the score has none.
     """
 
@@ -36,7 +39,7 @@ class Score:
     details: JsonMapping = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     statistics: Callable[[], RowStatistics] | None = field(default=None, compare=False, repr=False)
-    threshold_for: Callable[[float], JsonObject | None] | None = field(
+    threshold_for: "Callable[[float], AccuracyThreshold] | None" = field(
         default=None, compare=False, repr=False
     )
 

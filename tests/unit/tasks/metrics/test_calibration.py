@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from heedful.errors import RequestError
-from heedful.tasks.metrics.calibration import brier_score, calibration_scores, wilson_interval
+from heedful.tasks.metrics.calibration import brier_score, calibration_scores
+from heedful.tasks.metrics.intervals import wilson_interval
 
 answers = st.lists(
     st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5, 1 / 3, 1.0])), st.booleans()),
@@ -91,17 +92,17 @@ def test_the_threshold_for_an_accuracy_is_the_best_of_all(pairs, accuracy):
     """Also of more answers than the curve has points, with ties, and if the threshold is written short."""
     for rows in (pairs, [(p / 2 + i / 1024, c) for i, (p, c) in enumerate(pairs * 5)]):
         _, aurc = scores_of(rows)
-        point, expected = aurc.threshold_for(accuracy), best_by_trying_all(rows, accuracy)
-        assert (point and (point["coverage"], point["accuracy"])) == expected
+        point, expected = aurc.threshold_for(accuracy).on_these_rows, best_by_trying_all(rows, accuracy)
+        assert (point and (point.coverage, point.accuracy)) == expected
         if point:
-            for threshold in (point["threshold"], float(f"{point['threshold']:.15g}")):
+            for threshold in (point.threshold, float(f"{point.threshold:.15g}")):
                 kept = [c for p, c in rows if p >= threshold]
                 assert (len(kept) / len(rows), sum(kept) / len(kept)) == expected
 
 
 def test_a_threshold_has_few_decimals_if_these_keep_the_same_answers():
     rows = [(0.98765432, True), (0.7512345, True), (0.7498765, False), (0.1, False)]
-    assert scores_of(rows)[1].threshold_for(1.0)["threshold"] == 0.75
+    assert scores_of(rows)[1].threshold_for(1.0).on_these_rows.threshold == 0.75
 
 
 @pytest.mark.parametrize("n", [1, 4, 29, 300])

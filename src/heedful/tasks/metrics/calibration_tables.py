@@ -3,9 +3,14 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from heedful.tables import columns
+from heedful.tasks.metrics.intervals import wilson_interval
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heedful.tasks.metrics.accuracy_thresholds import AccuracyThreshold, Kept
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25)
 """Shares of answers, the most probable ones, whose accuracy is shown."""
@@ -39,7 +44,7 @@ def calibration_tables(error: float, details: JsonMapping, curve: JsonMapping) -
     for each in bins:
         interval = f"{each.interval[0]:.3f}-{each.interval[1]:.3f}"
         # Of many bins, some are outside of their intervals by chance.
-        judgement = each.judgement if not is_chance else FEW if each.is_small else ""
+        judgement = "" if is_chance and not each.is_small else each.judgement
         numbers = (f"{each.count:,}", f"{each.mean:.3f}", f"{each.accuracy:.3f}")
         rows.append([each.name, *numbers, interval, judgement])
     yield from columns(rows, range(1, 5))
@@ -78,8 +83,6 @@ class Bin:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the accuracy."""
-        from heedful.tasks.metrics.calibration import wilson_interval  # needs numpy
-
         return wilson_interval(self.accuracy, self.count)
 
     @property
@@ -90,13 +93,14 @@ class Bin:
 
     @property
     def judgement(self) -> str:
-        """How the mean probability compares with the interval; empty if it is inside."""
+        """How the mean probability compares with the interval; empty if it is inside.
+
+        Of few answers, nothing is said: of many bins, some are outside of wide intervals by chance.
+        """
         low, high = self.interval
-        if self.mean > high:
-            return TOO_HIGH
-        if self.mean < low:
-            return TOO_LOW
-        return FEW if self.is_small else ""
+        if self.is_small:
+            return FEW
+        return TOO_HIGH if self.mean > high else TOO_LOW if self.mean < low else ""
 
 
 def _verdict(bins: Sequence[Bin], limit: float, *, is_chance: bool) -> str:
@@ -133,19 +137,39 @@ def _points(curve: Sequence[JsonObject]) -> list[list[str]]:
     ]
 
 
-def threshold_lines(accuracy: float, point: JsonObject | None) -> Iterator[str]:
-    """Yield lines about the threshold for an accuracy."""
-    if point is None:
-        yield f"accuracy {accuracy:g}: no threshold has it on these data"
-        return
-    if point["coverage"] == 1:
-        yield (
-            f"accuracy {accuracy:g}: all answers together have it ({point['accuracy']:.4f}); no threshold is "
-            "needed"
+def threshold_lines(found: "AccuracyThreshold") -> Iterator[str]:
+    """Yield lines about the thresholds for an accuracy."""
+    wanted, holds, here = f"accuracy {found.wanted:g}", found.holds, found.on_these_rows
+    if not found.is_tested:
+        answer = (
+            "no threshold has it on these rows" if here is None else f"{_kept(here)}; {FITS}, and {DEPENDENT}"
         )
+        yield from textwrap.wrap(f"{wanted}: {answer}", WIDTH)
         return
-    yield (
-        f"accuracy {accuracy:g}: answers with a probability of at least {point['threshold']:.15g}, which are "
-        f"{point['coverage']:.1%} (accuracy {point['accuracy']:.4f})"
+    if holds is None:
+        answer = f"no threshold is known to keep it on other rows; {found.advice}"
+    else:
+        answer = f"{_kept(holds)}; on other rows of the same kind, it is at least {found.wanted:g}, {SURE}"
+    yield from textwrap.wrap(f"{wanted}: {answer}", WIDTH)
+    if here is not None and (holds is None or here.answers > holds.answers):
+        yield from textwrap.wrap(f"on these rows alone: {_kept(here)}; {FITS}, and {LOWER}", WIDTH)
+
+
+SURE = "with a confidence of 95 %"
+
+FITS = "it is chosen on these rows"
+
+LOWER = "on others the accuracy is lower about every second time"
+
+DEPENDENT = "words of a sentence, or labels of a text, depend on each other, so nothing is known about others"
+
+
+def _kept(kept: "Kept") -> str:
+    """Return the answers from a threshold on, in words."""
+    low, high = kept.interval
+    right = (
+        f"{kept.right:,} of {kept.answers:,} right: {kept.accuracy:.3f}, 95 % interval {low:.3f}-{high:.3f}"
     )
-    yield "(the threshold is chosen on these rows; on others, the accuracy may differ)"
+    if kept.answers == kept.total:
+        return f"no threshold is needed; {right}"
+    return f"threshold {kept.threshold:.15g}, {kept.coverage:.1%} of the answers, {right}"

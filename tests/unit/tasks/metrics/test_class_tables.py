@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import classification_report, confusion_matrix
 
-from heedful.cli.class_tables import MOST_COUNTS, MOST_NUMBERED, class_tables
 from heedful.tasks.metrics.class_rows import MOST_SCORES
+from heedful.tasks.metrics.class_tables import MOST_COUNTS, MOST_NUMBERED, class_tables
 from heedful.tasks.metrics.classification import classification_scores, label_set_scores
 from heedful.tasks.metrics.segmentation import segmentation_scores
 
