@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
-from heedful.explain.drawing.matrix import Numbers
+from heedful.explain.drawing.matrix import Numbers, marked
 from heedful.explain.page.packing import pack_signed
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject
@@ -63,6 +63,7 @@ class TokenValues(Drawing):
         name: what the numbers are, in a word.
         others: further numbers of each token, by name; shown in the terminal.
         muted: for each number, whether it matters less: grey in images, in parentheses in the terminal.
+        unknown: the indices of the words that the model reads as ``<unk>``.
     """
 
     kind: ClassVar[str] = "tokens"
@@ -72,6 +73,7 @@ class TokenValues(Drawing):
     name: str = field(default="", kw_only=True)
     others: Mapping[str, Sequence[float]] = field(default_factory=dict, kw_only=True)
     muted: Sequence[bool] = field(default=(), kw_only=True)
+    unknown: Sequence[int] = field(default=(), kw_only=True)
 
     def rows(self, axes: Mapping[str, Axis]) -> list[TokenRow]:
         """Return a row for each token that has a number."""
@@ -79,7 +81,12 @@ class TokenValues(Drawing):
         muted = self.muted or [False] * len(self.values)
         rows = enumerate(zip(labels, self.values, muted, strict=True))
         return [
-            TokenRow(label, value, [numbers[i] for numbers in self.others.values()], is_muted)
+            TokenRow(
+                marked(label) if i in self.unknown else label,
+                value,
+                [numbers[i] for numbers in self.others.values()],
+                is_muted,
+            )
             for i, (label, value, is_muted) in rows
             if value is not None
         ]
@@ -88,7 +95,8 @@ class TokenValues(Drawing):
         """Return the form that the page draws, JSON-ready."""
         values = [None if value is None or not math.isfinite(value) else value for value in self.values]
         labels = {} if self.labels is None else {"labels": [*self.labels]}
-        return {**super().to_dict(), "side": self.axis, "values": values, **labels}
+        unknown = {"unknown": [*self.unknown]} if self.unknown else {}
+        return {**super().to_dict(), "side": self.axis, "values": values, **labels, **unknown}
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,10 @@ class Explanation:
 
         Returns:
             Rows with ``index`` (of the word, from 0), ``word``, ``answer`` (a label, a tag, a written word),
-            ``about`` (the word that a tag is about; otherwise empty) and ``score``: positive if the word
-            supports the answer, None if it takes the answer with it. Of an image, words are patches.
+            ``about`` (the word that a tag is about; otherwise empty) and ``score``: by occlusion and
+            replacement, how much lower the value is without the word; positive if the word supports the
+            answer, None if it takes the answer with it; and ``unknown``: whether the model reads ``<unk>``
+            for the word, or for a part of it. Of an image, words are patches.
 
         Raises:
             RequestError: the view is not in the explanation, or has no scores of words.
@@ -159,9 +161,17 @@ class Explanation:
                 f"{', '.join(known) or 'none'} (views=['occlusion'] of Run.explain)"
             )
         values = self.views[view]
+        unknown = {*values.get("unknown", ())}
         abouts = values["about"] or [""] * len(values["answers"])
         return [
-            {"index": index, "word": word, "answer": answer, "about": about, "score": score}
+            {
+                "index": index,
+                "word": word,
+                "answer": answer,
+                "about": about,
+                "score": score,
+                "unknown": index in unknown,
+            }
             for answer, about, scores in zip(values["answers"], abouts, values["scores"], strict=True)
             for index, (word, score) in enumerate(zip(values["words"], scores, strict=True))
         ]

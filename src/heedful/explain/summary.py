@@ -17,9 +17,10 @@ from heedful.explain.alignment.word_alignment import (
 )
 from heedful.explain.attention_map import AttentionMap, BestHead
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, on_grid, strongest_links
+from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, marked, on_grid, strongest_links
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.scripts import NO_WORD, has_script_without_spaces
+from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ LABELLING = ("classification", "image-classification", "question-answering")
 
 DIGITS = 6
 """Significant digits of a probability."""
+
+UNKNOWN = SPECIALS.names[SPECIALS.unknown]
 
 PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
 """What is added to the title of a matrix between words of such a script."""
@@ -70,7 +73,8 @@ class AttentionMatrix:
 def words_of(axis: Axis) -> tuple[list[str], list[int]]:
     """Return the words of an axis in order, and the word index of each token.
 
-    A token that belongs to no word is treated as a word of its own.
+    A token that belongs to no word is treated as a word of its own. Words that the model reads as ``<unk>``,
+    or a part of them, are marked.
     """
     labels: list[str] = []
     indices: list[int] = []
@@ -80,6 +84,8 @@ def words_of(axis: Axis) -> tuple[list[str], list[int]]:
             label_index[word] = len(labels)
             labels.append(token if word == NO_WORD else axis.surface[word])
         indices.append(label_index[word])
+        if token == UNKNOWN != labels[indices[-1]] and word != NO_WORD:
+            labels[indices[-1]] = marked(axis.surface[word])
     return labels, indices
 
 

@@ -429,14 +429,14 @@ def test_views_come_before_attention_everywhere_and_attention_can_be_left_out(co
     run, given = explained("classification")
     view = ["--view", "occlusion"]
     shown = command("classification", given, *view, "--out", tmp_path / "both.html")
-    assert shown.index("Change if a word is left out") < shown.index("self-attention")
+    assert shown.index("if a word is left out") < shown.index("self-attention")
     html = (tmp_path / "both.html").read_text("utf-8")
     assert html.index('id="more"') < html.index('id="written"') < html.index('id="desk"')
     names = [*json.loads(command("classification", given, *view, "--json"))]
     assert names.index("more") < names.index("maps")
 
     shown = command("classification", given, *view, "--kind", "none", "--out", tmp_path / "words.html")
-    assert "Change if a word is left out" in shown
+    assert "if a word is left out" in shown
     assert "self-attention" not in shown
     data = build.page_data(explain_input(run, given, maps=Selection(kinds=()), views=["occlusion"]))
     assert build.as_script(data) in (tmp_path / "words.html").read_text("utf-8")

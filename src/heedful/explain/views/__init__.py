@@ -61,12 +61,12 @@ VIEWS: dict[str, View] = {
         "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
     "occlusion": View(
-        "change of the answer if a word, or a patch of an image, is left out",
+        "fall of the answer's log-odds if a word, or a patch of an image, is left out",
         "words or patches",
         judges=(REPLACEMENT,),
     ),
     "replacement": View(
-        "change of the answer if a word is replaced by words of the training data",
+        "fall of the answer's log-odds if a word is replaced by words of the training data",
         "words or patches",
         judges=(LEAVING_OUT,),
     ),

@@ -1,5 +1,6 @@
 """Values and drawings that the views of attribution share: a number for each word and part of the answer."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.removal import removal
-from heedful.explain.drawing.matrix import on_grid
+from heedful.explain.drawing.matrix import marked, on_grid
 from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues, Table, TokenValues
 from heedful.explain.summary import probability_text
 from heedful.explain.views import LEAVING_OUT, VIEWS
@@ -26,10 +27,27 @@ STRONGEST = 4
 MOST_PANELS = 6
 """Maximum number of parts of an answer that are drawn over an image."""
 
+UNKNOWN_NOTE = "[unknown]: the model reads <unk> for the word, or for a part of it"
+
+PLACES_NOTE = "(n): the n-th word, of those that occur several times"
+
 MOST_REMOVED = 3
 """Maximum number of removed words that are named."""
 
-SIGNS = "positive: it supports the answer; negative: it speaks against it"
+def signs_note(unit: str, feature: str) -> str:
+    """Return what the signs of scores by occlusion or replacement say.
+
+    Args:
+        unit: what is measured.
+        feature: a word, or a patch.
+    """
+    if unit == "number":
+        return f"positive: the number is lower without the {feature}; negative: it is higher without it"
+    be, they = ("are", "they are") if unit == "log-odds" else ("is", "it is")
+    return (
+        f"positive: the {unit} {be} lower without the {feature}, so it supports the answer; "
+        f"negative: {they} higher without it, so it speaks against the answer"
+    )
 
 
 def attribution_values(
@@ -48,6 +66,7 @@ def attribution_values(
         "side": features.axis,
         "unit": measured.unit,
         "words": [*features.names],
+        **({"unknown": [*features.unknown]} if features.unknown else {}),
         "answers": [*answers.names],
         "about": [*answers.words],
         "values": [*map(rounded_or_none, measured.values([{}])[0].tolist())],
@@ -68,9 +87,11 @@ def attribution_drawings(
     Args:
         explanation: the explanation.
         values: of the view.
-        title: what the numbers are.
+        title: what the numbers are, with ``{}`` in place of what is measured.
         note: below the drawing.
     """
+    if values.get("unknown"):
+        note += f"; {UNKNOWN_NOTE}"
     return [*_score_drawings(explanation, values, title, note), *_removal_tables(explanation, values)]
 
 
@@ -82,10 +103,17 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
             PatchPanel(name, on_grid([0.0] * axis.before + [*np.nan_to_num(row)], axis))
             for name, row in zip(names[:MOST_PANELS], scores, strict=False)
         ]
-        return [PatchValues(f"{title}: {unit}", values["side"], panels, apart=True, note=note)]
+        return [PatchValues(title.format(unit), values["side"], panels, apart=True, note=note)]
     if len(names) == 1:
-        title = f"{title}: {unit} {names[0]}" if unit == "number" else f"{title}: {unit} of {names[0]}"
-        return [TokenValues(title, values["side"], values["scores"][0], words, note=note)]
+        what = f"{unit} {names[0]}" if unit == "number" else f"{unit} of {names[0]}"
+        unknown = values.get("unknown", ())
+        return [
+            TokenValues(
+                title.format(what), values["side"], values["scores"][0], words, unknown=unknown, note=note
+            )
+        ]
+    words = word_names(values)
+    note += _places_note(values["words"], _part_names(values))
     if np.isnan(scores).any():
         note += "; a word without a number takes this part of the answer with it"
     largest = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
@@ -95,9 +123,9 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
     ]
     columns = ["answer", unit, "words for it", "words against it"]
     return [
-        Table(f"{title}: {unit}", columns, rows, note=note, media={"page", "terminal"}),
+        Table(title.format(unit), columns, rows, note=note, media={"page", "terminal"}),
         Heat(
-            f"{title}: {unit}",
+            title.format(unit),
             scores / largest,
             names,
             words,
@@ -113,10 +141,11 @@ def _removal_tables(explanation: "Explanation", values: JsonMapping) -> list[Dra
     removed = values.get("removal")
     if removed is None:
         return []
-    by, words, measure = removed["judge"], values["words"], removed["measure"]
+    by, words, measure = removed["judge"], word_names(values), removed["measure"]
     features = "words" if explanation.axes[values["side"]].grid is None else "patches"
     how = "left out" if by == LEAVING_OUT else f"replaced by training data (mean of {removed['draws']} draws)"
     note = f"removed {features} are {how}; random: mean of {removed['draws']} choices"
+    note += _places_note(values["words"])
     if "note" in removed:
         note += f"; {removed['note']}"
     tables: list[Drawing] = []
@@ -140,12 +169,35 @@ def _measured_text(value: float, measure: str) -> str:
     return probability_text(value) if measure == "probability" else f"{value:.4g}"
 
 
-def part_names(values: JsonMapping) -> list[str]:
+def word_names(values: JsonMapping) -> list[str]:
+    """Return the words, unambiguously: unknown ones marked, and those that occur several times with places."""
+    names = with_places(values["words"])
+    for i in values.get("unknown", ()):
+        names[i] = marked(names[i])
+    return names
+
+
+def with_places(names: Sequence[str]) -> list[str]:
+    """Return names, those that occur several times with their places, from 1: ``a (1)``, ``a (4)``."""
+    counts = Counter(names)
+    return [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(names, 1)]
+
+
+def _part_names(values: JsonMapping) -> list[str]:
     """Return the parts of the answer, with the words they are about if they are about words."""
     about = values["about"] or [""] * len(values["answers"])
-    return [
-        f"{word}: {name}" if word else str(name) for word, name in zip(about, values["answers"], strict=True)
-    ]
+    names = (f"{word}: {name}" if word else name for word, name in zip(about, values["answers"], strict=True))
+    return [*names]
+
+
+def part_names(values: JsonMapping) -> list[str]:
+    """Return the parts of the answer, with the words that they are about, unambiguously (`with_places`)."""
+    return with_places(_part_names(values))
+
+
+def _places_note(*all_names: Sequence[str]) -> str:
+    """Return what the places in names mean, if there are any."""
+    return f"; {PLACES_NOTE}" if any(len({*names}) < len(names) for names in all_names) else ""
 
 
 def _strongest(words: Sequence[str], scores: Sequence[float]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from heedful.explain.attribution.integrated_gradients import integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
+from heedful.explain.views.attributed import attribution_drawings, attribution_values
 from heedful.explain.views.shared import EMBEDDINGS, rounded_all
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
@@ -14,6 +14,9 @@ from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
+
+
+SIGNS = "positive: it supports the answer; negative: it speaks against it"
 
 
 def supports(run: LoadedRun) -> bool:
@@ -42,10 +45,11 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return bars by word, a matrix, or maps over an image."""
     largest = max(map(abs, values["gap"]))
-    note = f"{SIGNS}; {values['steps']} steps, completeness gap at most {largest:.2g}"
+    signs = "positive: it raises the number; negative: it lowers it" if values["unit"] == "number" else SIGNS
+    note = f"{signs}; {values['steps']} steps, completeness gap at most {largest:.2g}"
     if len(values["scores"]) == 1 and None not in values["values"]:
         note = f"{_sum(explanation, values)}; {note}"
-    return attribution_drawings(explanation, values, "Integrated gradients", note)
+    return attribution_drawings(explanation, values, "Integrated gradients: {}", note)
 
 
 def _sum(explanation: "Explanation", values: JsonMapping) -> str:

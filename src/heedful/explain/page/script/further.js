@@ -1,12 +1,14 @@
 /* Probabilities of predicted tokens, and further views. */
 
-/** Create tokens coloured by a value; the scale ends at `most`. */
-function numbered(tokens, values, most, label) {
+/** Create tokens coloured by a value; the scale ends at `most`. `unknown` has the indices of unknown words. */
+function numbered(tokens, values, most, label, unknown = []) {
   const short = tokens.length <= NUMBERED;
   const chips = tokens.map((token, n) => {
     const value = values[n] ?? null;
     const text = value === null ? "no value" : label(value);
-    const chip = element("span", { class: "chip", title: `${shown(token)}: ${text}` }, shown(token));
+    const isUnknown = unknown.includes(n);
+    const chip = element("span", { class: isUnknown ? "chip unknown" : "chip", title: `${shown(token)}${isUnknown ? " (unknown)" : ""}: ${text}` }, element("span", { class: "word" }, shown(token)));
+    if (isUnknown) chip.append(element("em", {}, " unknown"));
     chip.append(short ? element("small", {}, value === null ? "\u00a0" : text) : element("span", { class: "unseen" }, ` ${text}`));
     if (value !== null) tint(chip, most > 0 ? value / most : 0);
     return chip;
@@ -44,7 +46,7 @@ function tokensView(view) {
   const most = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
   const signed = view.values.some((value) => value < 0);
   const label = aligned(most);
-  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", numbered(view.labels ?? DATA.sides[view.side].tokens, view.values, most, label));
+  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", numbered(view.labels ?? DATA.sides[view.side].tokens, view.values, most, label, view.unknown));
 }
 
 function tableView(view) {

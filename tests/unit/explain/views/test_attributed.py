@@ -1,0 +1,128 @@
+"""Views of attribution in words: what a number says, which words are unknown, which of equal ones is meant."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from heedful.api.run import load
+from heedful.explain.attention_sites import NO_MAPS
+from heedful.explain.capture import explain_input, prepare_input
+from heedful.explain.drawing import on_figure, on_terminal
+from heedful.explain.drawings import Table, TokenValues
+from heedful.explain.page.build import drawings as on_page
+from heedful.explain.summary import summary_matrix
+from heedful.explain.views import view_module
+from heedful.nn.modes import evaluating
+from heedful.tasks.model_input import AnswerOptions
+
+LAYER = {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}}
+MODEL = {"kind": "encoder", "d_model": 12, "dropout": 0.0, "layer": LAYER, "n_layers": 2, "max_length": 23}
+RECIPE = {"task": {"kind": "classification"}, "model": MODEL, "tokenizer": {"subwords": {"kind": "word"}, "text": {"lowercase": True}}}
+ROWS = [{"text": text, "label": label} for text, label in [("the cat sat", "a"), ("a dog lay", "b")] * 2]
+UNKNOWN = "The Zebra sat the Quagga"
+VIEWS = ["occlusion", "replacement", "integrated-gradients"]
+
+
+@pytest.fixture(scope="module")
+def words_run(make_run, tmp_path_factory):
+    """A classifier that does not know all words."""
+    return load(make_run(tmp_path_factory.mktemp("words") / "run", RECIPE, ROWS), device="cpu")
+
+
+def seen_by(run, given, *views, **options):
+    with evaluating(run.model):
+        return explain_input(run, given, maps=NO_MAPS, views=[*views], **options)
+
+
+def drawn(seen, view):
+    return view_module(view).drawings(seen, seen.views[view])
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("classification", "log-odds"),
+        ("sets of labels", "log-odds"),
+        ("tagging", "log-odds"),
+        ("translation", "log-probability"),
+        ("regression", "number"),
+        ("images", "log-odds"),
+    ],
+)
+@pytest.mark.parametrize("view", ["occlusion", "replacement"])
+def test_titles_and_notes_say_that_a_positive_number_is_a_fall(explained, name, unit, view):
+    run, given = explained(name)
+    seen = seen_by(run, given, view)
+    feature = "patch" if name == "images" else "word"
+    shown = [each for each in drawn(seen, view) if "without the top" not in each.title]
+    assert shown
+    for drawing in shown:
+        assert re.match(rf"Fall of the {unit}( .*)? if a {feature} is (left out|replaced)$", drawing.title)
+        assert re.search(rf"positive: the {unit} (is|are) lower without the {feature}", drawing.note)
+        assert drawing.title in on_terminal.lines(drawing, seen.axes)[0]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_unknown_words_are_marked_wherever_they_are_shown(words_run, view):
+    seen = seen_by(words_run, UNKNOWN, view)
+    values = seen.views[view]
+    assert values["words"] == ["the", "Zebra", "sat", "the", "Quagga"]
+    assert values["unknown"] == [1, 4]
+    assert [row["unknown"] for row in seen.word_scores(view)] == [False, True, False, False, True]
+    (strip, *tables) = drawn(seen, view)
+    assert isinstance(strip, TokenValues)
+    lines = "\n".join(on_terminal.lines(strip, seen.axes))
+    assert re.findall(r"(\w+) \[unknown\]$", lines, re.MULTILINE) == ["Zebra", "Quagga"]
+    assert "[unknown]: the model reads <unk> for the word" in strip.note
+    figure = on_figure.figure([strip], seen.axes)
+    labels = {label.get_text() for axes in figure.axes for label in axes.get_yticklabels()}
+    assert {"Zebra [unknown]", "Quagga [unknown]", "sat"} <= labels
+    assert on_page(seen)[0]["unknown"] == [1, 4]
+    removed = " + ".join(str(row[0]) for table in tables for row in table.rows)
+    for word in ("Zebra", "Quagga"):
+        assert removed.count(word) == removed.count(f"{word} [unknown]")
+
+
+def test_a_note_names_every_unknown_word_once(words_run):
+    seen = seen_by(words_run, UNKNOWN + " Zebra", "occlusion")
+    assert seen.answer["notes"] == ["3 of 6 words are unknown to this run ('zebra', 'quagga')"]
+
+
+def test_words_of_attention_are_marked_if_they_are_unknown(words_run):
+    with evaluating(words_run.model):
+        matrix = summary_matrix(explain_input(words_run, UNKNOWN)).to_words()
+    assert matrix.keys.tokens[1:-1] == ("the", "Zebra [unknown]", "sat", "the", "Quagga [unknown]")
+
+
+def test_an_input_whose_words_are_known_has_no_marks(words_run):
+    seen = seen_by(words_run, "the cat sat", *VIEWS)
+    assert not any("unknown" in values for values in seen.views.values())
+    assert not any(row["unknown"] for row in seen.word_scores("occlusion"))
+
+
+def test_a_word_that_the_run_knows_as_unk_is_not_unknown(words_run):
+    reading = prepare_input(words_run, "the cat sat")
+    axis = reading.axes["input"]
+    literal = replace(axis, tokens=("<cls>", "the", "<unk>", "sat", "<sep>"), surface=("the", "<unk>", "sat"))
+    seen = replace(explain_input(words_run, "the cat sat"), axes={"input": literal})
+    assert summary_matrix(seen).to_words().keys.tokens == literal.tokens
+
+
+def test_words_that_occur_several_times_have_their_places(explained):
+    run, _ = explained("translation")
+    given, target = "the dog runs the dog", "DOG RED DOG"
+    seen = seen_by(run, given, "occlusion", options=AnswerOptions(target=target))
+    table, heat, removed = drawn(seen, "occlusion")
+    assert isinstance(table, Table)
+    names = [row[0] for row in table.rows]
+    assert names[:3] == ["DOG (1)", "RED", "DOG (3)"]
+    assert heat.columns == ["the (1)", "dog (2)", "runs", "the (4)", "dog (5)"]
+    named = re.findall(r"(\w+(?: \(\d\))?) [-+]", "  ".join(f"{row[2]}  {row[3]}" for row in table.rows))
+    assert named
+    assert {*named} <= {*heat.columns}
+    assert "(n): the n-th word" in table.note
+    assert "(n): the n-th word" in removed.note
+    scores = np.array(seen.views["occlusion"]["scores"])
+    assert scores.shape == (len(names), 5)
