@@ -42,6 +42,8 @@ def write_words(
 ) -> None:
     """Write the scores of the words of inputs; an input that cannot be explained is logged.
 
+    The column ``weights`` has the first digits of the SHA-256 of the run's weights.
+
     Args:
         inputs: each with its record.
         explain: explains an input with the views.
@@ -52,6 +54,8 @@ def write_words(
         WorkError: some inputs could not be explained; the table has the others.
         RequestError: none could be explained, or a field has the name of a column of the table.
     """
+    from heedful.explain.provenance import DIGITS
+
     n, failures = 0, list[Exception]()
     with TableWriter(out) as table:
         for record, task_input in inputs:
@@ -64,9 +68,10 @@ def write_words(
                 failures.append(error)
                 log(f"heedful: {with_location(error, record.location)}")
                 continue
+            weights = explanation.provenance.get("weights", "")[:DIGITS]
             for view in views:
                 for row in explanation.word_scores(view):
-                    table.add_row(record.fields, {"view": view, **row})
+                    table.add_row(record.fields, {"view": view, **row, "weights": weights})
         if not n:
             raise RequestError(f"--out {out}: there is no input")
         if len(failures) == n:

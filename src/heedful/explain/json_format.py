@@ -9,6 +9,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,7 +102,21 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
         fields["best"] = {"tap": best.tap, "head": best.head, "step": best.step}
     if (alignment := alignment_of(explanation)) is not None:
         fields["alignment"] = alignment[1]
+    if explanation.provenance:
+        fields["provenance"] = dict(explanation.provenance)
     return fields
+
+
+def description(explanation: "Explanation") -> str:
+    """Return run, input, answer and provenance as JSON in ASCII, for the metadata of an image.
+
+    Of the path of an image, only its name is kept.
+    """
+    names = ("run", "task", "input", "answer", "provenance")
+    fields = _without_weights(explanation)
+    if any(axis.grid for axis in explanation.axes.values()) and isinstance(fields["input"], str):
+        fields["input"] = Path(fields["input"]).name
+    return json.dumps({name: fields[name] for name in names if name in fields}, allow_nan=False)
 
 
 def _input_json(task_input: object) -> str | list[str] | None:

@@ -18,6 +18,7 @@ from heedful.explain.alignment.word_alignment import (
 from heedful.explain.attention_map import AttentionMap, BestHead
 from heedful.explain.attention_sites import KINDS
 from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, marked, on_grid, strongest_links
+from heedful.explain.provenance import model_line
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.scripts import NO_WORD, has_script_without_spaces
 from heedful.text.specials import SPECIALS
@@ -107,15 +108,33 @@ def rounded_probability(log_prob: float) -> float | None:
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
+def probabilities(values: JsonMapping) -> list[float | None]:
+    """Return the probability of each part of an answer, given the values of a view of attribution.
+
+    None of a number, and of a part whose value is infinite.
+    """
+    if values["unit"] == "number":
+        return [None] * len(values["values"])
+    return [None if value is None else _probability(value, values["unit"]) for value in values["values"]]
+
+
+def _probability(value: float, unit: str) -> float:
+    """Return the probability with these log-odds or this log-probability, rounded for JSON."""
+    log_prob = -math.log1p(math.exp(-value)) if unit == "log-odds" and value > -700 else value
+    return float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
+
+
 def probability_text(probability: float) -> str:
     """Format a probability with four decimal places, or in scientific notation if it is smaller."""
     return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
 
 
 def facts_of(explanation: "Explanation") -> str:
-    """Return a line with the run, the probability of the answer if it has one, and the notes on it."""
+    """Return a line with the model, the probability of the answer if it has one, and the notes on it."""
     probability = answer_probability(explanation.answer, explanation.task)
     facts = [f"run {explanation.run} ({explanation.task})"]
+    if explanation.provenance:
+        facts = [f"{model_line(explanation.run, explanation.provenance)} ({explanation.task})"]
     if probability is not None:
         facts.append(f"probability of the answer: {probability_text(probability)}")
     return "; ".join([*facts, *explanation.answer.get("notes", ())])

@@ -23,6 +23,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.drawing.matrix import check_weights, thumbnail
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
+from heedful.explain.provenance import settings_line
 from heedful.explain.summary import (
     alignment_of,
     answer_probability,
@@ -93,6 +94,7 @@ def page(explanation: "Explanation", *, exact: Sequence[tuple[str, int]] = ()) -
         style=style,
         script=script,
         data=as_script(data),
+        provenance=_provenance_html(explanation),
         about_weights="".join(f"\n{note}" for note in ABOUT_WEIGHTS if data["maps"]),
     )
 
@@ -310,6 +312,19 @@ def _facts_html(explanation: "Explanation") -> str:
     run, task = _escape(explanation.run), _escape(explanation.task)
     heading = f'<h1><bdi>{run}</bdi> <span class="task">{task}</span></h1>'
     return f'{heading}\n<dl class="facts">{lines}</dl>'
+
+
+def _provenance_html(explanation: "Explanation") -> str:
+    """Return what the document was made with; empty if that is not known."""
+    provenance = explanation.provenance
+    if not provenance:
+        return ""
+    weights = provenance.get("weights", "not known")
+    return (
+        f"\n<p>Model: run <bdi>{_escape(explanation.run)}</bdi>, SHA-256 of its weights "
+        f'<span class="hash">{_escape(weights)}</span>. Made with heedful {_escape(provenance["heedful"])}; '
+        f"{_escape(settings_line(provenance))}.</p>"
+    )
 
 
 def _answer_html(answer: JsonMapping, task: str) -> str:
