@@ -11,6 +11,14 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.explain_inputs import Inputs
+from heedful.cli.explain_many import (
+    LINES,
+    ExplainedInputs,
+    check_folder,
+    is_folder,
+    write_lines,
+    write_pages,
+)
 from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import (
     check_not_input,
@@ -147,8 +155,16 @@ class Form:
         Path | None,
         typer.Option(
             help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of "
-            "attention), data (.json), or scores of the words of all inputs (.csv, .tsv, .xlsx: with "
+            "attention) or data (.json) of the first input; of every input by itself, a folder of pages (a "
+            "name without a suffix), data (.jsonl), or scores of its words (.csv, .tsv, .xlsx: with "
             f"--view {', '.join(VIEWS_OF_WORDS[:-1])} or {VIEWS_OF_WORDS[-1]})."
+        ),
+    ] = None
+    id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Field of --inputs that names the pages of a folder. [default: id, otherwise the number]",
         ),
     ] = None
     as_json: Json = False
@@ -157,6 +173,16 @@ class Form:
     def is_table(self) -> bool:
         """Whether a table of words is written, of all inputs."""
         return self.out is not None and has_suffix(self.out.name, *TABLES)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether a folder of pages is written, of all inputs."""
+        return self.out is not None and is_folder(self.out)
+
+    @property
+    def is_of_each(self) -> bool:
+        """Whether every input is explained by itself."""
+        return self.is_table or self.is_folder or (self.out is not None and has_suffix(self.out.name, LINES))
 
     def check(self, views: Sequence[str]) -> "tuple[int, list[HeadChoice]]":
         """Check, before any work, that the views exist and support the output format, and the options.
@@ -167,8 +193,17 @@ class Form:
         Raises:
             RequestError: an option is not supported, or its value is invalid.
         """
-        check_out(self.out, (*SUFFIXES, *TABLES))
+        if self.out is not None and self.is_folder:
+            check_folder(self.out)
+        else:
+            check_out(self.out, (*SUFFIXES, LINES, *TABLES))
+            if self.id is not None:
+                raise RequestError("--id: names the pages of a folder; add --out FOLDER")
         check_names(views)
+        if self.is_of_each and self.as_json:
+            raise RequestError(
+                f"--json: not supported with --out {self.out}, which is of every input; remove one of them"
+            )
         if self.out is not None and self.is_table:
             check_views(views, self.out)
         suffix = None if self.out is None else self.out.suffix.lower()
@@ -176,7 +211,7 @@ class Form:
             check_image(views)
         if not 0 < self.limit * GIB < inf:
             raise RequestError(f"--limit must be a positive number of GiB, got {self.limit:g}")
-        if self.exact and suffix != PAGE:
+        if self.exact and suffix != PAGE and not self.is_folder:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
@@ -197,15 +232,14 @@ def explain(
     memory, exact = form.check(attention.views)
     from heedful.api.run import load
 
-    if form.is_table:
-        _write_words(load(run, device=device), inputs, attention, answer, form)
+    if form.is_of_each:
+        _explain_each(load(run, device=device), inputs, attention, answer, form, memory, exact)
         return
     explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
         _log_unavailable_views(explanation)
     if form.out is not None:
-        heads = [head for choice in exact for head in _heads(explanation, choice)]
-        explanation.save(form.out, tokens=form.tokens, exact=heads)
+        _save(explanation, form, form.out, exact)
         log(f"wrote {form.out}")
     if form.as_json:
         from heedful.explain.json_format import json_pieces
@@ -239,33 +273,52 @@ def _explain_first(
     )
 
 
-def _write_words(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, form: Form) -> None:
-    """Write the scores of the words of all inputs to a table.
+def _save(explanation: "Explanation", form: Form, out: Path, exact: "Sequence[HeadChoice]") -> None:
+    heads = [head for choice in exact for head in _heads(explanation, choice)]
+    explanation.save(out, tokens=form.tokens, exact=heads)
+
+
+def _explain_each(
+    run: "Run",
+    inputs: Inputs,
+    attention: Attention,
+    answer: Answer,
+    form: Form,
+    memory: int,
+    exact: "Sequence[HeadChoice]",
+) -> None:
+    """Explain every input by itself, and write a table of words, pages or JSON lines.
 
     Raises:
-        RequestError: an option is not supported with a table.
-        WorkError: as of `write_words`.
+        WorkError: some inputs could not be explained; what is written has the others.
+        RequestError: none could be explained.
     """
     assert form.out is not None
-    if form.as_json:
-        raise RequestError(
-            f"--json: not supported with --out {form.out}, which is a table; remove one of them"
-        )
     decoding, target = answer.changed(run.recipe.decoding), inputs.target
-    if inputs.inputs not in (None, "-"):
+    layers, heads, kinds = (None, None, []) if form.is_table else attention.selection(run)
+    if not form.is_folder and inputs.inputs not in (None, "-"):
         check_not_input(form.out, [inputs.inputs])
 
     def explained(task_input: "TaskInput") -> "Explanation":
         return run.explain(
             task_input,
-            kinds=[],
+            layers=layers,
+            heads=heads,
+            kinds=kinds,
             views=attention.views,
             target=None if target is None else from_command_line(target),
             alternative=answer.alternative,
             decoding=decoding,
+            limit=memory,
         )
 
-    write_words(inputs.records(run), explained, attention.views, form.out)
+    each = ExplainedInputs(inputs.records(run), explained, form.out)
+    if form.is_table:
+        write_words(each, attention.views)
+    elif form.is_folder:
+        write_pages(each, form.id, lambda explanation, out: _save(explanation, form, out, exact))
+    else:
+        write_lines(each)
 
 
 def _log_unavailable_views(explanation: "Explanation") -> None:

@@ -28,15 +28,21 @@ VERSION = 3
 DIGITS = 6
 
 
-def json_pieces(explanation: "Explanation") -> Iterator[str]:
+def json_pieces(explanation: "Explanation", row: JsonMapping | None = None) -> Iterator[str]:
     """Yield the JSON object on one line, in pieces; at most one row of weights is a list at a time.
 
     As Python floats, all weights together would take eight times the memory of the arrays.
+
+    Args:
+        explanation: the explanation.
+        row: the fields of the input's record, if it is one of several.
 
     Raises:
         ValueError: a number is not finite; raised before the first piece.
     """
     fields = _without_weights(explanation)
+    if row is not None:
+        fields = {"version": fields.pop("version"), "row": dict(row), **fields}
     is_escaped = not is_unicode(json.dumps(fields, ensure_ascii=False, allow_nan=False))
     to_json = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
     for attention_map in explanation.maps:
