@@ -1,4 +1,4 @@
-"""Several explanations of ``heedful explain``: of each input by itself, in a table, a folder or JSON lines."""
+"""Several explanations of ``heedful explain``, of each input by itself: a table, a folder, or JSON lines."""
 
 import re
 import unicodedata
@@ -102,7 +102,9 @@ def check_folder(out: Path) -> None:
     check_parent(out, "--out")
 
 
-def write_pages(inputs: ExplainedInputs, ids: str | None, save: "Callable[[Explanation, Path], None]") -> None:
+def write_pages(
+    inputs: ExplainedInputs, ids: str | None, save: "Callable[[Explanation, Path], None]"
+) -> None:
     """Write a page for each input and one that lists them.
 
     Args:

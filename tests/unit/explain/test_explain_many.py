@@ -80,7 +80,13 @@ def test_json_lines_are_the_explanations_with_the_fields_of_their_inputs(explain
     schema = Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
     lines = (tmp_path / "all.jsonl").read_text("utf-8").splitlines()
     found = [json.loads(line) for line in lines]
-    assert [each["row"]["body"] for each in found] == ["the cat", "the mat", "a dog", "the log", "the log sat"]
+    assert [each["row"]["body"] for each in found] == [
+        "the cat",
+        "the mat",
+        "a dog",
+        "the log",
+        "the log sat",
+    ]
     for each in found:
         schema.validate(each)
         alone = run.explain(each["input"], kinds=[], views=["occlusion"])

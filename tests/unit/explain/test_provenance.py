@@ -56,10 +56,14 @@ def test_every_file_names_the_model_and_is_the_same_each_time(explained, tmp_pat
 @pytest.mark.parametrize("name", ["classification", "translation", "images", "language model"])
 def test_the_settings_are_those_of_the_explanation(explained, name):
     run, given = explained(name)
-    seen = run.explain(given, layers=[1], kinds=["self"] if name != "language model" else None, views=["losses"])
+    seen = run.explain(
+        given, layers=[1], kinds=["self"] if name != "language model" else None, views=["losses"]
+    )
     provenance = json.loads(json.dumps(seen.provenance))
     schema = json.loads(SCHEMA.read_text("utf-8"))
-    Draft202012Validator({**schema["properties"]["provenance"], "$defs": schema["$defs"]}).validate(provenance)
+    Draft202012Validator({**schema["properties"]["provenance"], "$defs": schema["$defs"]}).validate(
+        provenance
+    )
     settings = provenance["settings"]
     assert (settings["views"], settings["layers"]) == (["losses"], [2])
     assert settings["precision"] == "float32"
@@ -115,6 +119,8 @@ def test_an_image_names_its_input_and_not_the_path_of_an_image(explained, tmp_pa
     assert json.dumps(given).encode() in html.unescape(written.decode("utf-8")).encode()
     images, pixels = explained("images")
     Image.fromarray(pixels).save(tmp_path / "given.png")
-    text = write(images, str(tmp_path / "given.png"), tmp_path / "y.svg", "--view", "occlusion").decode("utf-8")
+    text = write(images, str(tmp_path / "given.png"), tmp_path / "y.svg", "--view", "occlusion").decode(
+        "utf-8"
+    )
     assert "given.png" in text
     assert str(tmp_path) not in text

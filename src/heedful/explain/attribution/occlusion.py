@@ -3,8 +3,8 @@
     a_w = v(x) - 1/n sum_i v(x with w replaced by r_i)
 
 v is the measured number (`heedful.explain.attribution.features`). If a_w is positive, v is lower without
-w: w supports the answer. Source: Zeiler and Fergus 2014, section 4.2 (patches); Li et al. 2016, "Understanding neural
-networks through representation erasure", equation 1 (words).
+w: w supports the answer. Source: Zeiler and Fergus 2014, section 4.2 (patches); Li et al. 2016,
+"Understanding neural networks through representation erasure", equation 1 (words).
 """
 
 from collections.abc import Iterable, Sequence

@@ -80,7 +80,9 @@ def _input_text(explanation: "Explanation") -> str:
     """Return the input as one line of at most `LONGEST_INPUT` characters; empty of an image."""
     given = explanation.input
     texts = given if isinstance(given, list | tuple) else [given]
-    if any(axis.grid for axis in explanation.axes.values()) or not all(isinstance(each, str) for each in texts):
+    if any(axis.grid for axis in explanation.axes.values()) or not all(
+        isinstance(each, str) for each in texts
+    ):
         return ""
     return shorten(" | ".join(" ".join(text.split()) for text in texts), LONGEST_INPUT)
 

@@ -345,7 +345,7 @@ def input_text(value: object) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{key}: {input_text(inner)}" for key, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return " | ".join(map(_input_text, value))
+        return " | ".join(map(input_text, value))
     return "an image"
 
 

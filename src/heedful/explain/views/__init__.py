@@ -193,6 +193,6 @@ def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -
         raise RequestError(
             f"only the views {', '.join(names_before)} and {last} support several inputs, got {n_inputs} "
             "inputs; add one of these (--view NAME; in Python, views=[NAME]), or give one input (put a text "
-            "with spaces in quotes); for a page of each input: --out FOLDER; for the scores of the words of each: "
+            "with spaces in quotes); for a page of each input: --out FOLDER; for the scores of its words: "
             f"--view {by_word} --out words.csv"
         )

@@ -1,5 +1,6 @@
 """Values and drawings that the views of attribution share: a number for each word and part of the answer."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -31,8 +32,11 @@ UNKNOWN_NOTE = "[unknown]: the model reads <unk> for the word, or for a part of 
 
 PLACES_NOTE = "(n): the n-th word, of those that occur several times"
 
+_PLACE = re.compile(r" \(\d+\)")
+
 MOST_REMOVED = 3
 """Maximum number of removed words that are named."""
+
 
 def signs_note(unit: str, feature: str) -> str:
     """Return what the signs of scores by occlusion or replacement say.
@@ -82,7 +86,8 @@ def attribution_drawings(
 ) -> list[Drawing]:
     """Return bars by word for an answer, a matrix for an answer of several parts, or maps over an image.
 
-    Below them is a table of the answer without the top words (`heedful.explain.attribution.removal`).
+    Below them is a table of the answer without the words that support it most
+    (`heedful.explain.attribution.removal`).
 
     Args:
         explanation: the explanation.
@@ -141,28 +146,58 @@ def _removal_tables(explanation: "Explanation", values: JsonMapping) -> list[Dra
     removed = values.get("removal")
     if removed is None:
         return []
-    by, words, measure = removed["judge"], word_names(values), removed["measure"]
+    by, measure = removed["judge"], removed["measure"]
     features = "words" if explanation.axes[values["side"]].grid is None else "patches"
     how = "left out" if by == LEAVING_OUT else f"replaced by training data (mean of {removed['draws']} draws)"
-    note = f"removed {features} are {how}; random: mean of {removed['draws']} choices"
-    note += _places_note(values["words"])
-    if "note" in removed:
-        note += f"; {removed['note']}"
+    of = "the answer"
     tables: list[Drawing] = []
     for part in removed["parts"]:
-        whole = _measured_text(part["value"], measure)
-        rows = [["none", whole, whole]]
-        for step in part["steps"]:
-            top = [words[i] for i in step["words"]]
-            names = " + ".join(top)
-            if len(top) > MOST_REMOVED:
-                names = f"{len(top) / len(words):.0%} of the {features}"
-            numbers = [_measured_text(step[key], measure) for key in ("value", "random")]
-            rows.append([f"{len(top)}: {names}", *numbers])
-        of = f" of {part['answer']}" if part["answer"] and measure != "number" else " of the answer"
-        title = f"{headline(measure)}{of} without the top {features}"
-        tables.append(Table(title, ["removed", f"top {features}", "as many random"], rows, note=note))
+        if part["answer"] and measure != "number":
+            of = part["answer"]
+        title = f"{headline(measure)} of {of} without the {features} that support it most"
+        note = "; ".join(filter(None, [f"removed {features} are {how}", *_removal_notes(part, features)]))
+        note += f"; {removed['note']}" if "note" in removed else ""
+        rows = _removal_rows(part, word_names(values), measure, features)
+        note += _places_note(values["words"]) if any(_PLACE.search(str(row[0])) for row in rows) else ""
+        columns = ["removed", "without", "others", "new answer"]
+        tables.append(Table(title, columns[: len(rows[0])], rows, note=note))
     return tables
+
+
+def _removal_rows(part: JsonMapping, words: Sequence[str], measure: str, features: str) -> list[list[str]]:
+    whole = _measured_text(part["value"], measure)
+    rows = [["none", whole, whole, *_label_text(part)]]
+    for step in part["steps"]:
+        top = [words[i] for i in step["words"]]
+        names = " + ".join(top)
+        if len(top) > MOST_REMOVED:
+            names = f"{len(top) / len(words):.0%} of the {features}"
+        numbers = [
+            "-" if step[key] is None else _measured_text(step[key], measure) for key in ("value", "random")
+        ]
+        rows.append([f"{len(top)}: {names}", *numbers, *_label_text(step)])
+    return rows
+
+
+def _label_text(judged: JsonMapping) -> list[str]:
+    label = judged.get("label")
+    return [] if label is None else [f"{label['output']} {probability_text(label['probability'])}"]
+
+
+def _removal_notes(part: JsonMapping, features: str) -> list[str]:
+    """Return how many words support the answer, and of how many choices the means of others are."""
+    n, steps = part["supporting"], part["steps"]
+    if not steps:
+        return [f"none of the {features} supports it, so that none is removed"]
+    choices = [str(step["choices"]) for step in steps]
+    listed = " and ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+    notes = [
+        f"{n} of the {features} support{'s' if n == 1 else ''} it",
+        f"others: without as many of the other {features}, mean of {listed} choices",
+    ]
+    if "label" in part:
+        notes.append("new answer: the most probable label without them")
+    return notes
 
 
 def _measured_text(value: float, measure: str) -> str:
@@ -170,7 +205,7 @@ def _measured_text(value: float, measure: str) -> str:
 
 
 def word_names(values: JsonMapping) -> list[str]:
-    """Return the words, unambiguously: unknown ones marked, and those that occur several times with places."""
+    """Return the words, unambiguously: unknown ones marked, and equal ones with their places."""
     names = with_places(values["words"])
     for i in values.get("unknown", ()):
         names[i] = marked(names[i])

@@ -1,11 +1,13 @@
 """View ``integrated-gradients``: the gradient of the answer along a path from a baseline to the input."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from heedful.explain.attribution.integrated_gradients import integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.drawings import Drawing
+from heedful.explain.summary import probability_text
 from heedful.explain.views.attributed import attribution_drawings, attribution_values
 from heedful.explain.views.shared import EMBEDDINGS, rounded_all
 from heedful.runs.loading import LoadedRun
@@ -53,11 +55,17 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
 
 
 def _sum(explanation: "Explanation", values: JsonMapping) -> str:
-    """Return what the scores sum to, and whether the model gives the answer without the words, too."""
+    """Return what the scores sum to, and whether a text of mean words already gets the answer."""
     (value,), (baseline,), (scores,) = values["values"], values["baseline"], values["scores"]
     feature = "word" if explanation.axes[values["side"]].grid is None else "pixel"
     total = f"{sum(scores):+.2f} (these {feature}s)"
     text = f"{value:.2f} = {baseline:.2f} (the mean {feature} at every place) {total}"
     if values["unit"] == "log-odds" and baseline > 0:
-        text += ", which make the answer surer; the model gives it without them, too"
+        probability = probability_text(1 / (1 + math.exp(-baseline)))
+        text += (
+            f", which make the answer surer: with the mean {feature} at every place, it is the same, with "
+            f"probability {probability}"
+        )
+        if "removal" in values:
+            text += f"; what it is without {feature}s of this input is another question (table below)"
     return text

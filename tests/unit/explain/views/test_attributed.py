@@ -1,4 +1,7 @@
-"""Views of attribution in words: what a number says, which words are unknown, which of equal ones is meant."""
+"""Views of attribution in words: what a number says, which words are unknown, which of equal ones is meant.
+
+Also what is claimed of a text of mean words.
+"""
 
 import re
 from dataclasses import replace
@@ -19,7 +22,8 @@ from heedful.tasks.model_input import AnswerOptions
 
 LAYER = {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}}
 MODEL = {"kind": "encoder", "d_model": 12, "dropout": 0.0, "layer": LAYER, "n_layers": 2, "max_length": 23}
-RECIPE = {"task": {"kind": "classification"}, "model": MODEL, "tokenizer": {"subwords": {"kind": "word"}, "text": {"lowercase": True}}}
+TOKENIZER = {"subwords": {"kind": "word"}, "text": {"lowercase": True}}
+RECIPE = {"task": {"kind": "classification"}, "model": MODEL, "tokenizer": TOKENIZER}
 ROWS = [{"text": text, "label": label} for text, label in [("the cat sat", "a"), ("a dog lay", "b")] * 2]
 UNKNOWN = "The Zebra sat the Quagga"
 VIEWS = ["occlusion", "replacement", "integrated-gradients"]
@@ -56,7 +60,7 @@ def test_titles_and_notes_say_that_a_positive_number_is_a_fall(explained, name, 
     run, given = explained(name)
     seen = seen_by(run, given, view)
     feature = "patch" if name == "images" else "word"
-    shown = [each for each in drawn(seen, view) if "without the top" not in each.title]
+    shown = [each for each in drawn(seen, view) if "support it most" not in each.title]
     assert shown
     for drawing in shown:
         assert re.match(rf"Fall of the {unit}( .*)? if a {feature} is (left out|replaced)$", drawing.title)
@@ -126,3 +130,14 @@ def test_words_that_occur_several_times_have_their_places(explained):
     assert "(n): the n-th word" in removed.note
     scores = np.array(seen.views["occlusion"]["scores"])
     assert scores.shape == (len(names), 5)
+
+
+@pytest.mark.parametrize("baseline", [2.0, -2.0])
+def test_of_a_text_of_mean_words_only_that_is_claimed(explained, baseline):
+    run, given = explained("classification")
+    seen = seen_by(run, given, "integrated-gradients")
+    values = {**seen.views["integrated-gradients"], "baseline": [baseline]}
+    note = view_module("integrated-gradients").drawings(seen, values)[0].note
+    claim = "with the mean word at every place, it is the same, with probability 0.8808; what it is without"
+    assert (claim in note) == (baseline > 0)
+    assert "gives it without" not in note
