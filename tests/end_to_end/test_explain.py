@@ -157,12 +157,12 @@ def test_a_page_is_what_the_page_maker_gives(transformer, tmp_path, monkeypatch)
     from typer.testing import CliRunner
 
     from heedful.cli.main import app
-    from heedful.explain import page
+    from heedful.explain.page import build
 
     def titled(seen, exact):
         return f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
 
-    monkeypatch.setattr(page, "page", titled)
+    monkeypatch.setattr(build, "page", titled)
     out = tmp_path / "x.html"
     outcome = CliRunner().invoke(app, ["explain", str(transformer), "red", "--out", str(out)])
     assert outcome.exit_code == 0

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,6 +49,7 @@ from heedful.files import IMAGES, has_suffix
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.explain.alignment.word_alignment import HeadChoice
+    from heedful.explain.drawings import Drawing
     from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
     from heedful.tasks.prediction import TaskInput
@@ -372,17 +374,24 @@ def _show(explanation: "Explanation", tokens: bool) -> None:
 def _show_views(explanation: "Explanation") -> None:
     from heedful.explain.drawing.on_terminal import lines
     from heedful.explain.drawing.terminal import choose_style
+    from heedful.explain.drawings import share_scales
 
     style, width = choose_style(sys.stdout), terminal_width()
-    for name, values in explanation.views.items():
-        drawings = view_module(name).drawings(explanation, values)
-        shown = [drawing for drawing in drawings if "terminal" in drawing.media]
-        if not shown:
+    by_view = {name: _drawings(explanation, name) for name in explanation.views}
+    scaled = iter(share_scales([drawing for drawings in by_view.values() for drawing in drawings]))
+    for name, drawings in by_view.items():
+        if not drawings:
             result(f"view {name}: there is nothing to draw\n")
-        for drawing in shown:
+        for drawing in islice(scaled, len(drawings)):
             for line in lines(drawing, explanation.axes, style=style, width=width):
                 result(one_line(line))
             result("")
+
+
+def _drawings(explanation: "Explanation", view: str) -> "list[Drawing]":
+    """Return the drawings of a view for the terminal."""
+    found = view_module(view).drawings(explanation, explanation.views[view])
+    return [drawing for drawing in found if "terminal" in drawing.media]
 
 
 def _show_maps(explanation: "Explanation", tokens: bool) -> None:

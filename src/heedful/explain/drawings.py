@@ -9,8 +9,10 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from heedful.explain.drawing.matrix import Numbers, marked
 from heedful.explain.page.packing import pack_signed
@@ -64,6 +66,8 @@ class TokenValues(Drawing):
         others: further numbers of each token, by name; shown in the terminal.
         muted: for each number, whether it matters less: grey in images, in parentheses in the terminal.
         unknown: the indices of the words that the model reads as ``<unk>``.
+        unit: what the numbers are measured in, for `share_scales`.
+        scale: the number at the end of the colours and bars; None: the largest.
     """
 
     kind: ClassVar[str] = "tokens"
@@ -74,6 +78,14 @@ class TokenValues(Drawing):
     others: Mapping[str, Sequence[float]] = field(default_factory=dict, kw_only=True)
     muted: Sequence[bool] = field(default=(), kw_only=True)
     unknown: Sequence[int] = field(default=(), kw_only=True)
+    unit: str = field(default="", kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
+
+    @property
+    def most(self) -> float:
+        """The largest magnitude of a finite number, at least 0."""
+        finite = (abs(value) for value in self.values if value is not None and math.isfinite(value))
+        return max(finite, default=0.0)
 
     def rows(self, axes: Mapping[str, Axis]) -> list[TokenRow]:
         """Return a row for each token that has a number."""
@@ -96,7 +108,8 @@ class TokenValues(Drawing):
         values = [None if value is None or not math.isfinite(value) else value for value in self.values]
         labels = {} if self.labels is None else {"labels": [*self.labels]}
         unknown = {"unknown": [*self.unknown]} if self.unknown else {}
-        return {**super().to_dict(), "side": self.axis, "values": values, **labels, **unknown}
+        scale = {} if self.scale is None else {"scale": self.scale, "unit": self.unit}
+        return {**super().to_dict(), "side": self.axis, "values": values, **labels, **unknown, **scale}
 
 
 @dataclass(frozen=True)
@@ -216,6 +229,8 @@ class Heat(Drawing):
         columns: names of the columns, likewise.
         power: the colour in images is that of ``value ** power``.
         largest: the number that the value 1 stands for, and -1 with a minus.
+        unit: as of `TokenValues`.
+        scale: as of `TokenValues`; None: ``largest``.
     """
 
     kind: ClassVar[str] = "heat"
@@ -224,6 +239,13 @@ class Heat(Drawing):
     columns: Sequence[str] = ()
     power: float = 1.0
     largest: float = 1.0
+    unit: str = field(default="", kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
+
+    @property
+    def most(self) -> float:
+        """The largest magnitude."""
+        return self.largest * float(np.nanmax(np.abs(self.values), initial=0.0))
 
     @property
     def has_named_cells(self) -> bool:
@@ -234,7 +256,8 @@ class Heat(Drawing):
         """Return the form that the page draws, JSON-ready."""
         names = {"rows": [*self.rows], "columns": [*self.columns]} if self.has_named_cells else {}
         largest = {} if self.largest == 1.0 else {"largest": self.largest}
-        return {**super().to_dict(), **pack_signed(self.values), **names, **largest}
+        scale = {} if self.scale is None else {"scale": self.scale, "unit": self.unit}
+        return {**super().to_dict(), **pack_signed(self.values), **names, **largest, **scale}
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,3 +279,22 @@ class Picture(Drawing):
         """Return the form that the page draws, JSON-ready."""
         image = f"data:image/png;base64,{b64encode(self.png).decode('ascii')}"
         return {**super().to_dict(), "image": image, "text": self.text, "width": self.width}
+
+
+SMALLEST_SCALES = {"log-odds": 1.0, "log-probability": 1.0}
+"""The least number at the end of a scale, by unit: an effect far smaller than this decides nothing, and must
+not look as if it did. One log-odds is between probabilities of 0.5 and 0.73, for example."""
+
+
+def share_scales(drawings: Sequence[Drawing]) -> list[Drawing]:
+    """Return drawings of which those of one unit have one scale, so that equal numbers look alike."""
+    ends = dict(SMALLEST_SCALES)
+    for drawing in drawings:
+        if isinstance(drawing, TokenValues | Heat) and drawing.unit:
+            ends[drawing.unit] = max(ends.get(drawing.unit, 0.0), drawing.most)
+    return [
+        replace(drawing, scale=ends[drawing.unit])
+        if isinstance(drawing, TokenValues | Heat) and drawing.unit
+        else drawing
+        for drawing in drawings
+    ]

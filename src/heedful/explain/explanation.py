@@ -190,7 +190,7 @@ class Explanation:
         Args:
             exact: tap and head of those whose weights are all included, also of long inputs.
         """
-        from heedful.explain.page import page
+        from heedful.explain.page.build import page
 
         return page(self, exact=list(exact))
 

@@ -20,7 +20,7 @@ from heedful.errors import RequestError
 from heedful.explain.drawing import on_figure
 from heedful.explain.drawing.canvas import check_size, shorten
 from heedful.explain.drawing.matrix import check_weights
-from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues
+from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues, share_scales
 from heedful.explain.summary import facts_of, patch_attention, summary_matrix
 from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
@@ -73,7 +73,7 @@ def figure_of(explanation: "Explanation", *, tokens: bool = False) -> Figure:
         drawings += view_module(name).drawings(explanation, explanation.views[name])
     facts = [f"input: {text}"] if (text := _input_text(explanation)) else []
     note = "\n".join([*facts, facts_of(explanation)])
-    return on_figure.figure(drawings, explanation.axes, title=explanation.text, note=note)
+    return on_figure.figure(share_scales(drawings), explanation.axes, title=explanation.text, note=note)
 
 
 def _input_text(explanation: "Explanation") -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.drawing.matrix import check_weights, thumbnail
+from heedful.explain.drawings import Drawing, share_scales
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
 from heedful.explain.provenance import settings_line
 from heedful.explain.summary import (
@@ -262,13 +263,19 @@ def drawings(explanation: "Explanation") -> list[JsonObject]:
     A view with a ``kind`` is a drawing itself. Other views that have no module, and drawings of axes that the
     explanation does not have, are ignored.
     """
-    entries: list[JsonObject] = []
+    found: list[JsonMapping | Drawing] = []
     for name, view in explanation.views.items():
         if view.get("kind") in KINDS:
-            entries.append(dict(view))
+            found.append(view)
         elif name in VIEWS:
-            found = view_module(name).drawings(explanation, view)
-            entries += [drawing.to_dict() for drawing in found if "page" in drawing.media]
+            found += view_module(name).drawings(explanation, view)
+    drawn = iter(share_scales([each for each in found if isinstance(each, Drawing)]))
+    entries: list[JsonObject] = []
+    for each in found:
+        if not isinstance(each, Drawing):
+            entries.append(dict(each))
+        elif "page" in (drawing := next(drawn)).media:
+            entries.append(drawing.to_dict())
     return [
         drawing
         for drawing in entries

@@ -114,7 +114,13 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
         unknown = values.get("unknown", ())
         return [
             TokenValues(
-                title.format(what), values["side"], values["scores"][0], words, unknown=unknown, note=note
+                title.format(what),
+                values["side"],
+                values["scores"][0],
+                words,
+                unknown=unknown,
+                unit=unit,
+                note=note,
             )
         ]
     words = word_names(values)
@@ -135,6 +141,7 @@ def _score_drawings(explanation: "Explanation", values: JsonMapping, title: str,
             names,
             words,
             largest=largest,
+            unit=unit,
             note=note,
             media={"page", "image"},
         ),
@@ -181,7 +188,7 @@ def _removal_rows(part: JsonMapping, words: Sequence[str], measure: str, feature
 
 def _label_text(judged: JsonMapping) -> list[str]:
     label = judged.get("label")
-    return [] if label is None else [f"{label['output']} {probability_text(label['probability'])}"]
+    return [] if label is None else [f"{label['output']} ({probability_text(label['probability'])})"]
 
 
 def _removal_notes(part: JsonMapping, features: str) -> list[str]:

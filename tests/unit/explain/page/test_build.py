@@ -13,8 +13,7 @@ import pytest
 from constructed import HOSTILE, hostile, image, large, translation, without_maps
 
 from heedful.errors import RequestError
-from heedful.explain.page import page
-from heedful.explain.page.build import ABOUT_WEIGHTS, MAX_WHOLE_WEIGHTS, SCRIPT, as_script, page_data
+from heedful.explain.page.build import ABOUT_WEIGHTS, MAX_WHOLE_WEIGHTS, SCRIPT, as_script, page, page_data
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
 from heedful.explain.summary import summary_matrix, word_alignment
 

@@ -13,12 +13,13 @@ from heedful.api.run import load
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.drawing import on_figure, on_terminal
-from heedful.explain.drawings import Table, TokenValues
+from heedful.explain.drawing.terminal import SHADES
+from heedful.explain.drawings import Table, TokenValues, share_scales
 from heedful.explain.page.build import drawings as on_page
 from heedful.explain.summary import summary_matrix
 from heedful.explain.views import view_module
 from heedful.nn.modes import evaluating
-from heedful.tasks.model_input import AnswerOptions
+from heedful.tasks.model_input import AnswerOptions, Axis
 
 LAYER = {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}}
 MODEL = {"kind": "encoder", "d_model": 12, "dropout": 0.0, "layer": LAYER, "n_layers": 2, "max_length": 23}
@@ -130,6 +131,35 @@ def test_words_that_occur_several_times_have_their_places(explained):
     assert "(n): the n-th word" in removed.note
     scores = np.array(seen.views["occlusion"]["scores"])
     assert scores.shape == (len(names), 5)
+
+
+def drawn_with(scores, view="occlusion"):
+    return TokenValues(view, "input", scores, ["w"] * len(scores), unit="log-odds")
+
+
+def test_equal_numbers_look_alike_and_noise_does_not_look_like_a_reason():
+    strong, weak, other = drawn_with([4.0, -1.0]), drawn_with([0.5, -0.02]), TokenValues("x", "input", [0.1])
+    shared = share_scales([strong, weak, other])
+    assert [drawing.scale for drawing in shared] == [4.0, 4.0, None]
+    (alone,) = share_scales([weak])
+    assert alone.scale == 1.0
+    axes = {"input": Axis(("w", "w"))}
+    bars = [line.count(SHADES.bar) for line in on_terminal.lines(alone, axes)[1:]]
+    assert bars == [5, 0]
+    widths = [patch.get_width() for patch in on_figure.figure([alone], axes).axes[0].patches[:2]]
+    (left, right) = on_figure.figure([alone], axes).axes[0].get_xlim()
+    assert widths == pytest.approx([0.5, -0.02])
+    assert left < -1
+    assert right > 1
+
+
+@pytest.mark.parametrize("name", ["classification", "translation"])
+def test_the_page_and_the_terminal_draw_all_views_of_a_unit_on_one_scale(explained, name):
+    run, given = explained(name)
+    seen = seen_by(run, given, *VIEWS)
+    largest = max(abs(score) for view in seen.views.values() for row in view["scores"] for score in row)
+    scales = [drawing["scale"] for drawing in on_page(seen) if "scale" in drawing]
+    assert scales == pytest.approx([max(1.0, largest)] * 3)
 
 
 @pytest.mark.parametrize("baseline", [2.0, -2.0])
