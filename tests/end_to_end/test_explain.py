@@ -27,7 +27,7 @@ def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, requ
     assert done.out.startswith(f"translation: {predicted}\n")
     own = word_alignment(summary_matrix(explain_input(load(run, device="cpu"), text)))
     (by,) = re.findall(r"^cross-attention: (.*)$", done.out, re.MULTILINE)
-    assert f"word alignment by {by}: {own}".rstrip() in done.out
+    assert f"word alignment by attention, {by}: {own}".rstrip() in done.out
     assert "cross-attention: " in done.out
     for word in text.split():
         assert word in done.out
@@ -138,7 +138,11 @@ def refused(done, *messages, status=2):
         (["red", "--view", "loss"], "(did you mean 'losses'?)"),
         (["red", "--pair", "dog"], "reads a single text"),
         (["", "--json"], "the input must not be empty"),
-        (["red dog", "--limit", "1e-7"], "raise the limit"),
+        (["red dog", "--memory", "1e-7"], "raise the limit"),
+        (
+            ["red dog", "--limit", "3"],
+            "of attention weights, --memory GIB",
+        ),
         (["red", "--decoding", "kind=best"], "decoding"),
         (["red dog " * 70, "--out", "x.png"], "write .html or .json, or shorten the input"),
         (["red", "--out", "none/x.json"], "none/x.json: cannot be written"),

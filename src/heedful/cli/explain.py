@@ -1,6 +1,7 @@
 """The command ``heedful explain``."""
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -152,7 +153,10 @@ class Form:
         ),
     ] = None
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False
-    limit: Annotated[float, typer.Option(metavar="GIB", help="Memory limit for attention weights.")] = 1.0
+    memory: Annotated[
+        float, typer.Option(metavar="GIB", help="Memory limit for attention weights, in GiB.")
+    ] = 1.0
+    limit: Annotated[str | None, typer.Option(metavar="N", help="Not an option: renamed to --memory.")] = None
     out: Annotated[
         Path | None,
         typer.Option(
@@ -211,15 +215,20 @@ class Form:
         suffix = None if self.out is None else self.out.suffix.lower()
         if suffix in IMAGES:
             check_image(views)
-        if not 0 < self.limit * GIB < inf:
-            raise RequestError(f"--limit must be a positive number of GiB, got {self.limit:g}")
+        if self.limit is not None:
+            raise RequestError(
+                f"--limit {self.limit}: not supported; for the memory of attention weights, --memory GIB; to "
+                "explain only the first inputs of a file, give a shorter file"
+            )
+        if not 0 < self.memory * GIB < inf:
+            raise RequestError(f"--memory must be a positive number of GiB, got {self.memory:g}")
         if self.exact and suffix != PAGE and not self.is_folder:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
         from heedful.explain.alignment.word_alignment import HeadChoice
 
-        return int(self.limit * GIB), [HeadChoice.parse(name, "--exact") for name in self.exact or []]
+        return int(self.memory * GIB), [HeadChoice.parse(name, "--exact") for name in self.exact or []]
 
 
 def explain(
@@ -230,7 +239,11 @@ def explain(
     form: Form,
     device: Device = "auto",
 ) -> None:
-    """Show the attention of a run while it answers an input; layers and heads are counted from 1."""
+    """Explain an answer: which words decided (--view occlusion), attention, and further views.
+
+    Without --view, attention is shown: what each head attends to, which does not say why the answer was
+    given. Layers and heads are counted from 1.
+    """
     memory, exact = form.check(attention.views)
     from heedful.api.run import load
 
@@ -395,7 +408,7 @@ def _drawings(explanation: "Explanation", view: str) -> "list[Drawing]":
 
 
 def _show_maps(explanation: "Explanation", tokens: bool) -> None:
-    from heedful.explain.summary import alignment_of, summary_matrix
+    from heedful.explain.summary import ABOUT_ATTENTION, alignment_of, summary_matrix
 
     matrix = summary_matrix(explanation)
     is_translation = set(explanation.axes) >= {"source", "target"} and matrix.keys.grid is None
@@ -412,7 +425,9 @@ def _show_maps(explanation: "Explanation", tokens: bool) -> None:
             result(line)
     if alignment is not None:
         result("\n" + ": ".join(alignment))
-    result("")
+    has_words = bool({*explanation.views} & {*VIEWS_OF_WORDS})
+    about = ABOUT_ATTENTION if has_words else f"{ABOUT_ATTENTION} --view occlusion shows what decided."
+    result("\n" + textwrap.fill(about, terminal_width()) + "\n")
 
 
 def _show_alignment(matrix: "AttentionMatrix") -> None:

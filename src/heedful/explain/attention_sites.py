@@ -261,7 +261,7 @@ def check_memory_limit(
         raise RequestError(
             f"attention of {n_maps} heads over up to {longest:,} tokens needs {_format_bytes(needed)}"
             f"{' with that of previous inputs' * bool(used_bytes)}, limit is {_format_bytes(limit)}; "
-            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--limit); in "
+            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--memory); in "
             "Python, with the arguments layers, heads and limit"
         )
 

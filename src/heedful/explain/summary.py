@@ -33,6 +33,8 @@ LABELLING = ("classification", "image-classification", "question-answering")
 DIGITS = 6
 """Significant digits of a probability."""
 
+ABOUT_ATTENTION = "Attention weights show what heads attend to; they do not explain why this is the answer."
+
 UNKNOWN = SPECIALS.names[SPECIALS.unknown]
 
 PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
@@ -103,6 +105,18 @@ def answer_probability(answer: JsonMapping, task: str) -> float | None:
     return rounded_probability(answer.get("score", 0.0)) if task in LABELLING else None
 
 
+def probability_of_answer(answer: JsonMapping, task: str) -> str:
+    """Return the probability of an answer as text, of a written one with its mean by token; empty if none."""
+    probability = answer_probability(answer, task)
+    if probability is None:
+        return ""
+    text = f"probability {probability_text(probability)}"
+    if (n := len(answer.get("log_probs") or ())) < 2:
+        return text
+    mean = math.exp(min(math.fsum(answer["log_probs"]) / n, 0.0))
+    return f"{text} (product over {n} tokens; geometric mean {probability_text(mean)})"
+
+
 def rounded_probability(log_prob: float) -> float | None:
     """Return a probability rounded for JSON; None for NaN."""
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
@@ -131,12 +145,12 @@ def probability_text(probability: float) -> str:
 
 def facts_of(explanation: "Explanation") -> str:
     """Return a line with the model, the probability of the answer if it has one, and the notes on it."""
-    probability = answer_probability(explanation.answer, explanation.task)
+    probability = probability_of_answer(explanation.answer, explanation.task)
     facts = [f"run {explanation.run} ({explanation.task})"]
     if explanation.provenance:
         facts = [f"{model_line(explanation.run, explanation.provenance)} ({explanation.task})"]
-    if probability is not None:
-        facts.append(f"probability of the answer: {probability_text(probability)}")
+    if probability:
+        facts.append(probability.replace("probability", "probability of the answer:", 1))
     return "; ".join([*facts, *explanation.answer.get("notes", ())])
 
 
@@ -237,7 +251,7 @@ def alignment_of(explanation: "Explanation") -> tuple[str, str] | None:
     """Return what a word alignment is by, and `word_alignment` of `summary_matrix`.
 
     None without a source text and a target text. Example:
-    ``("word alignment by layer 3, head 1 (best known alignment)", "0-0 1-2")``
+    ``("word alignment by attention, layer 3, head 1 (best known alignment)", "0-0 1-2")``
     """
     axes = explanation.axes
     if not {SOURCE, TARGET} <= axes.keys() or axes[SOURCE].grid is not None:
@@ -245,7 +259,7 @@ def alignment_of(explanation: "Explanation") -> tuple[str, str] | None:
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
         return None
     matrix = summary_matrix(explanation)
-    return f"word alignment by {matrix.title.partition(': ')[2]}", word_alignment(matrix)
+    return f"word alignment by attention, {matrix.title.partition(': ')[2]}", word_alignment(matrix)
 
 
 def patch_attention(matrix: AttentionMatrix, row: int | None = None) -> Numbers:

@@ -209,7 +209,9 @@ class FaithfulnessEvaluation(Evaluation):
                         for name, value in zip(COLUMNS.values(), values, strict=True)
                     ]
                     yield f"    {score.name.removesuffix(f', {judge}'):<20}  {'  '.join(cells)}"
-        yield "  compr.: comprehensiveness, higher is better; suffic.: sufficiency, lower is"
+        yield "  compr.: comprehensiveness, the fall of the probability without the words that"
+        yield "  are ranked first: higher is better; suffic.: sufficiency, its fall with only"
+        yield "  these words: lower is better"
         yield "  other draws: the judge with other replacements; bounds rank, signs and top"
         compared = [score for score in self.scores if score.details.get(OVER_RANDOM)]
         if compared:

@@ -79,7 +79,7 @@ def figure_of(explanation: "Explanation", *, tokens: bool = False) -> Figure:
 def _input_text(explanation: "Explanation") -> str:
     """Return the input as one line of at most `LONGEST_INPUT` characters; empty of an image."""
     given = explanation.input
-    texts = given if isinstance(given, list | tuple) else [given]
+    texts: list[Any] = [*given] if isinstance(given, list | tuple) else [given]
     if any(axis.grid for axis in explanation.axes.values()) or not all(
         isinstance(each, str) for each in texts
     ):

@@ -26,8 +26,9 @@ from heedful.explain.drawings import Drawing, share_scales
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
 from heedful.explain.provenance import settings_line
 from heedful.explain.summary import (
+    ABOUT_ATTENTION,
     alignment_of,
-    answer_probability,
+    probability_of_answer,
     probability_text,
     rounded_probability,
     summary_matrix,
@@ -57,7 +58,7 @@ SCRIPT = ("base", "numbers", "colours", "heads", "head", "flows", "token", "furt
 
 ABOUT_WEIGHTS = (
     "Weights are stored to within 0.00001 and shown to four decimal places; thumbnail cells are means.",
-    "Attention weights show what a head attends to; they do not explain why the model gave this answer.",
+    ABOUT_ATTENTION + " Views such as occlusion show which words decided.",
 )
 """Notes at the end of a document that has attention maps."""
 
@@ -337,10 +338,8 @@ def provenance_html(explanation: "Explanation") -> str:
 
 def answer_html(answer: JsonMapping, task: str) -> str:
     """Return an answer with its probability, if it has one."""
-    probability = answer_probability(answer, task)
-    probability_html = (
-        "" if probability is None else f' <span class="p">probability {probability_text(probability)}</span>'
-    )
+    probability = probability_of_answer(answer, task)
+    probability_html = f' <span class="p">{probability}</span>' if probability else ""
     text = answer_text(answer)
     return (quoted_html(text) if text else '<span class="hint">nothing</span>') + probability_html
 

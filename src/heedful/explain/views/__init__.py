@@ -61,12 +61,12 @@ VIEWS: dict[str, View] = {
         "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
     "occlusion": View(
-        "fall of the answer's log-odds if a word, or a patch of an image, is left out",
+        "fall of log-odds (of written words: log-probability) if a word or patch is left out",
         "words or patches",
         judges=(REPLACEMENT,),
     ),
     "replacement": View(
-        "fall of the answer's log-odds if a word is replaced by words of the training data",
+        "the same if a word or patch is replaced by those of the training data",
         "words or patches",
         judges=(LEAVING_OUT,),
     ),

@@ -48,7 +48,9 @@ def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return bars by word, a matrix, or maps over an image."""
     largest = max(map(abs, values["gap"]))
     signs = "positive: it raises the number; negative: it lowers it" if values["unit"] == "number" else SIGNS
-    note = f"{signs}; {values['steps']} steps, completeness gap at most {largest:.2g}"
+    note = (
+        f"{signs}; {values['steps']} steps; completeness gap, by which the sum differs: at most {largest:.2g}"
+    )
     if len(values["scores"]) == 1 and None not in values["values"]:
         note = f"{_sum(explanation, values)}; {note}"
     return attribution_drawings(explanation, values, "Integrated gradients: {}", note)
