@@ -251,7 +251,9 @@ def test_the_facts_are_there_without_a_script():
     assert links == word_alignment(summary_matrix(translation()))
     assert text == "I enjoyed the film transformers"
     probability = np.exp(sum(translation().answer["log_probs"]))
-    assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f}"
+    log_probs = translation().answer["log_probs"]
+    product = f"product over {len(log_probs)} tokens; geometric mean {np.exp(np.mean(log_probs)):.4f}"
+    assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f} ({product})"
     assert others == f"naan padam rasiththen probability {np.exp(-1.5):.4f}"
 
 
