@@ -130,7 +130,7 @@ def refused(done, *messages, status=2):
     [
         (
             ["red", "--out", "x.pdf"],
-            "--out x.pdf: file name must end in .html, .svg, .png, .json, .csv,",
+            "--out x.pdf: file name must end in .html, .svg, .png, .json, .jsonl, .csv,",
         ),
         (["red", "--layer", "2"], "it must be between 1 and 1, got 2"),
         (["red", "--head", "3"], "it must be between 1 and 2, got 3"),

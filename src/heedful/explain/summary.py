@@ -114,7 +114,7 @@ def probability_of_answer(answer: JsonMapping, task: str) -> str:
     if (n := len(answer.get("log_probs") or ())) < 2:
         return text
     mean = math.exp(min(math.fsum(answer["log_probs"]) / n, 0.0))
-    return f"{text} (product over {n} tokens; geometric mean {probability_text(mean)})"
+    return f"{text} (product of {n} probabilities; geometric mean {probability_text(mean)})"
 
 
 def rounded_probability(log_prob: float) -> float | None:

@@ -157,7 +157,7 @@ def test_a_caption_looks_at_patches_word_by_word(explained):
         (
             {"output": "a b", "log_probs": [math.log(0.5), math.log(0.02)]},
             "translation",
-            "probability 0.0100 (product over 2 tokens; geometric mean 0.1000)",
+            "probability 0.0100 (product of 2 probabilities; geometric mean 0.1000)",
         ),
         ({"output": "", "log_probs": [math.log(0.5)]}, "translation", "probability 0.5000"),
         ({"output": 1.5, "score": 1.5}, "regression", ""),

@@ -252,9 +252,10 @@ def test_the_facts_are_there_without_a_script():
     assert text == "I enjoyed the film transformers"
     probability = np.exp(sum(translation().answer["log_probs"]))
     log_probs = translation().answer["log_probs"]
-    product = f"product over {len(log_probs)} tokens; geometric mean {np.exp(np.mean(log_probs)):.4f}"
+    product = f"product of {len(log_probs)} probabilities; geometric mean {np.exp(np.mean(log_probs)):.4f}"
     assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f} ({product})"
-    assert others == f"naan padam rasiththen probability {np.exp(-1.5):.4f}"
+    product = f"product of 2 probabilities; geometric mean {np.exp(-0.75):.4f}"
+    assert others == f"naan padam rasiththen probability {np.exp(-1.5):.4f} ({product})"
 
 
 def test_the_score_of_a_label_is_its_probability_and_other_scores_are_none():
