@@ -68,7 +68,7 @@ def measure_explain(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     from harness.memory import current, reset
     from heedful.api.run import load
     from heedful.explain.capture import explain_input
-    from heedful.explain.page import page
+    from heedful.explain.page.build import page
 
     # <cls> and <sep> stand around the words.
     text = " ".join(WORDS[n * 7 % len(WORDS)] for n in range(n_tokens - 2))

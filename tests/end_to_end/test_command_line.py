@@ -41,7 +41,7 @@ VERBS = {
     "explain": {
         "run", "input", "--inputs", "--column", "--pair", "--target", "--layer", "--head", "--kind", "--view",
         "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
-        "--temperature", "--top-p", "--top-k",
+        "--temperature", "--top-p", "--top-k", "--id", "--memory",
     },
     "serve": {
         "runs", "--host", "--port", "--workers", "--api-key-file", "--no-auth", "--allowed-host",

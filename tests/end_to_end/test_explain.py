@@ -27,7 +27,7 @@ def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, requ
     assert done.out.startswith(f"translation: {predicted}\n")
     own = word_alignment(summary_matrix(explain_input(load(run, device="cpu"), text)))
     (by,) = re.findall(r"^cross-attention: (.*)$", done.out, re.MULTILINE)
-    assert f"word alignment by {by}: {own}".rstrip() in done.out
+    assert f"word alignment by attention, {by}: {own}".rstrip() in done.out
     assert "cross-attention: " in done.out
     for word in text.split():
         assert word in done.out
@@ -130,7 +130,7 @@ def refused(done, *messages, status=2):
     [
         (
             ["red", "--out", "x.pdf"],
-            "--out x.pdf: file name must end in .html, .svg, .png, .json, .csv,",
+            "--out x.pdf: file name must end in .html, .svg, .png, .json, .jsonl, .csv,",
         ),
         (["red", "--layer", "2"], "it must be between 1 and 1, got 2"),
         (["red", "--head", "3"], "it must be between 1 and 2, got 3"),
@@ -138,7 +138,11 @@ def refused(done, *messages, status=2):
         (["red", "--view", "loss"], "(did you mean 'losses'?)"),
         (["red", "--pair", "dog"], "reads a single text"),
         (["", "--json"], "the input must not be empty"),
-        (["red dog", "--limit", "1e-7"], "raise the limit"),
+        (["red dog", "--memory", "1e-7"], "raise the limit"),
+        (
+            ["red dog", "--limit", "3"],
+            "of attention weights, --memory GIB",
+        ),
         (["red", "--decoding", "kind=best"], "decoding"),
         (["red dog " * 70, "--out", "x.png"], "write .html or .json, or shorten the input"),
         (["red", "--out", "none/x.json"], "none/x.json: cannot be written"),
@@ -157,12 +161,12 @@ def test_a_page_is_what_the_page_maker_gives(transformer, tmp_path, monkeypatch)
     from typer.testing import CliRunner
 
     from heedful.cli.main import app
-    from heedful.explain import page
+    from heedful.explain.page import build
 
     def titled(seen, exact):
         return f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
 
-    monkeypatch.setattr(page, "page", titled)
+    monkeypatch.setattr(build, "page", titled)
     out = tmp_path / "x.html"
     outcome = CliRunner().invoke(app, ["explain", str(transformer), "red", "--out", str(out)])
     assert outcome.exit_code == 0

@@ -352,12 +352,11 @@ def _score_faithfulness(run: "Run", sources: Sources, extent: Extent, show: Prin
     with _to(extent.output) as write:
         for name, source in sources.chosen(run).items():
             log(f"{name}: removing words")
-            evaluation = evaluate_faithfulness(run, name, source, limit=extent.limit)
+            evaluation = evaluate_faithfulness(run, name, source, limit=extent.limit, log=log)
             evaluations.append(evaluation)
             for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
-            counts = evaluation.scores[0].counts
-            show(f"{name}: {counts['judged']:,} of {counts['rows']:,} inputs")
+            show(evaluation.heading)
             for line in evaluation.lines():
                 show(line)
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())

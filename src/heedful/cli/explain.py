@@ -1,8 +1,10 @@
 """The command ``heedful explain``."""
 
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +13,14 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.explain_inputs import Inputs
+from heedful.cli.explain_many import (
+    LINES,
+    ExplainedInputs,
+    check_folder,
+    is_folder,
+    write_lines,
+    write_pages,
+)
 from heedful.cli.options import DecodingChanges, Device, Json, from_command_line
 from heedful.cli.output import (
     check_not_input,
@@ -22,7 +32,7 @@ from heedful.cli.output import (
     terminal_width,
 )
 from heedful.cli.tables import TABLES
-from heedful.cli.word_tables import VIEWS_OF_WORDS, check_views, write_words
+from heedful.cli.word_tables import VIEWS_OF_WORDS, check_views, with_scores, write_words
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import (
@@ -40,6 +50,7 @@ from heedful.files import IMAGES, has_suffix
 if TYPE_CHECKING:
     from heedful.api.run import Run
     from heedful.explain.alignment.word_alignment import HeadChoice
+    from heedful.explain.drawings import Drawing
     from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
     from heedful.tasks.prediction import TaskInput
@@ -142,13 +153,24 @@ class Form:
         ),
     ] = None
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False
-    limit: Annotated[float, typer.Option(metavar="GIB", help="Memory limit for attention weights.")] = 1.0
+    memory: Annotated[
+        float, typer.Option(metavar="GIB", help="Memory limit for attention weights, in GiB.")
+    ] = 1.0
+    limit: Annotated[str | None, typer.Option(metavar="N", help="Not an option: renamed to --memory.")] = None
     out: Annotated[
         Path | None,
         typer.Option(
             help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of "
-            "attention), data (.json), or scores of the words of all inputs (.csv, .tsv, .xlsx: with "
+            "attention) or data (.json) of the first input; of every input by itself, a folder of pages (a "
+            "name without a suffix), data (.jsonl), or scores of its words (.csv, .tsv, .xlsx: with "
             f"--view {', '.join(VIEWS_OF_WORDS[:-1])} or {VIEWS_OF_WORDS[-1]})."
+        ),
+    ] = None
+    id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Field of --inputs that names the pages of a folder. [default: id, otherwise the number]",
         ),
     ] = None
     as_json: Json = False
@@ -157,6 +179,16 @@ class Form:
     def is_table(self) -> bool:
         """Whether a table of words is written, of all inputs."""
         return self.out is not None and has_suffix(self.out.name, *TABLES)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether a folder of pages is written, of all inputs."""
+        return self.out is not None and is_folder(self.out)
+
+    @property
+    def is_of_each(self) -> bool:
+        """Whether every input is explained by itself."""
+        return self.is_table or self.is_folder or (self.out is not None and has_suffix(self.out.name, LINES))
 
     def check(self, views: Sequence[str]) -> "tuple[int, list[HeadChoice]]":
         """Check, before any work, that the views exist and support the output format, and the options.
@@ -167,22 +199,36 @@ class Form:
         Raises:
             RequestError: an option is not supported, or its value is invalid.
         """
-        check_out(self.out, (*SUFFIXES, *TABLES))
+        if self.out is not None and self.is_folder:
+            check_folder(self.out)
+        else:
+            check_out(self.out, (*SUFFIXES, LINES, *TABLES))
+            if self.id is not None:
+                raise RequestError("--id: names the pages of a folder; add --out FOLDER")
         check_names(views)
+        if self.is_of_each and self.as_json:
+            raise RequestError(
+                f"--json: not supported with --out {self.out}, which is of every input; remove one of them"
+            )
         if self.out is not None and self.is_table:
             check_views(views, self.out)
         suffix = None if self.out is None else self.out.suffix.lower()
         if suffix in IMAGES:
             check_image(views)
-        if not 0 < self.limit * GIB < inf:
-            raise RequestError(f"--limit must be a positive number of GiB, got {self.limit:g}")
-        if self.exact and suffix != PAGE:
+        if self.limit is not None:
+            raise RequestError(
+                f"--limit {self.limit}: not supported; for the memory of attention weights, --memory GIB; to "
+                "explain only the first inputs of a file, give a shorter file"
+            )
+        if not 0 < self.memory * GIB < inf:
+            raise RequestError(f"--memory must be a positive number of GiB, got {self.memory:g}")
+        if self.exact and suffix != PAGE and not self.is_folder:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
         from heedful.explain.alignment.word_alignment import HeadChoice
 
-        return int(self.limit * GIB), [HeadChoice.parse(name, "--exact") for name in self.exact or []]
+        return int(self.memory * GIB), [HeadChoice.parse(name, "--exact") for name in self.exact or []]
 
 
 def explain(
@@ -193,18 +239,21 @@ def explain(
     form: Form,
     device: Device = "auto",
 ) -> None:
-    """Show the attention of a run while it answers an input; layers and heads are counted from 1."""
+    """Explain an answer: which words decided (--view occlusion), attention, and further views.
+
+    Without --view, attention is shown: what each head attends to, which does not say why the answer was
+    given. Layers and heads are counted from 1.
+    """
     memory, exact = form.check(attention.views)
     from heedful.api.run import load
 
-    if form.is_table:
-        _write_words(load(run, device=device), inputs, attention, answer, form)
+    if form.is_of_each:
+        _explain_each(load(run, device=device), inputs, attention, answer, form, memory, exact)
         return
     explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
     _log_unavailable_views(explanation, VIEWS if ALL in attention.views else explanation.unavailable)
     if form.out is not None:
-        heads = [head for choice in exact for head in _heads(explanation, choice)]
-        explanation.save(form.out, tokens=form.tokens, exact=heads)
+        _save(explanation, form, form.out, exact)
         log(f"wrote {form.out}")
     if form.as_json:
         from heedful.explain.json_format import json_pieces
@@ -238,33 +287,53 @@ def _explain_first(
     )
 
 
-def _write_words(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, form: Form) -> None:
-    """Write the scores of the words of all inputs to a table.
+def _save(explanation: "Explanation", form: Form, out: Path, exact: "Sequence[HeadChoice]") -> None:
+    heads = [head for choice in exact for head in _heads(explanation, choice)]
+    explanation.save(out, tokens=form.tokens, exact=heads)
+
+
+def _explain_each(
+    run: "Run",
+    inputs: Inputs,
+    attention: Attention,
+    answer: Answer,
+    form: Form,
+    memory: int,
+    exact: "Sequence[HeadChoice]",
+) -> None:
+    """Explain every input by itself, and write a table of words, pages or JSON lines.
 
     Raises:
-        RequestError: an option is not supported with a table.
-        WorkError: as of `write_words`.
+        WorkError: some inputs could not be explained; what is written has the others.
+        RequestError: none could be explained.
     """
     assert form.out is not None
-    if form.as_json:
-        raise RequestError(
-            f"--json: not supported with --out {form.out}, which is a table; remove one of them"
-        )
     decoding, target = answer.changed(run.recipe.decoding), inputs.target
-    if inputs.inputs not in (None, "-"):
+    layers, heads, kinds = (None, None, []) if form.is_table else attention.selection(run)
+    if not form.is_folder and inputs.inputs not in (None, "-"):
         check_not_input(form.out, [inputs.inputs])
 
     def explained(task_input: "TaskInput") -> "Explanation":
         return run.explain(
             task_input,
-            kinds=[],
+            layers=layers,
+            heads=heads,
+            kinds=kinds,
             views=attention.views,
             target=None if target is None else from_command_line(target),
             alternative=answer.alternative,
             decoding=decoding,
+            limit=memory,
         )
 
-    write_words(inputs.records(run), explained, attention.views, form.out)
+    explain = with_scores(explained, attention.views) if form.is_table else explained
+    each = ExplainedInputs(inputs.records(run), explain, form.out)
+    if form.is_table:
+        write_words(each, attention.views)
+    elif form.is_folder:
+        write_pages(each, form.id, lambda explanation, out: _save(explanation, form, out, exact))
+    else:
+        write_lines(each)
 
 
 def _log_unavailable_views(explanation: "Explanation", names: Iterable[str]) -> None:
@@ -318,21 +387,28 @@ def _show(explanation: "Explanation", tokens: bool) -> None:
 def _show_views(explanation: "Explanation") -> None:
     from heedful.explain.drawing.on_terminal import lines
     from heedful.explain.drawing.terminal import choose_style
+    from heedful.explain.drawings import share_scales
 
     style, width = choose_style(sys.stdout), terminal_width()
-    for name, values in explanation.views.items():
-        drawings = view_module(name).drawings(explanation, values)
-        shown = [drawing for drawing in drawings if "terminal" in drawing.media]
-        if not shown:
+    by_view = {name: _drawings(explanation, name) for name in explanation.views}
+    scaled = iter(share_scales([drawing for drawings in by_view.values() for drawing in drawings]))
+    for name, drawings in by_view.items():
+        if not drawings:
             result(f"view {name}: there is nothing to draw\n")
-        for drawing in shown:
+        for drawing in islice(scaled, len(drawings)):
             for line in lines(drawing, explanation.axes, style=style, width=width):
                 result(one_line(line))
             result("")
 
 
+def _drawings(explanation: "Explanation", view: str) -> "list[Drawing]":
+    """Return the drawings of a view for the terminal."""
+    found = view_module(view).drawings(explanation, explanation.views[view])
+    return [drawing for drawing in found if "terminal" in drawing.media]
+
+
 def _show_maps(explanation: "Explanation", tokens: bool) -> None:
-    from heedful.explain.summary import alignment_of, summary_matrix
+    from heedful.explain.summary import ABOUT_ATTENTION, alignment_of, summary_matrix
 
     matrix = summary_matrix(explanation)
     is_translation = set(explanation.axes) >= {"source", "target"} and matrix.keys.grid is None
@@ -349,7 +425,9 @@ def _show_maps(explanation: "Explanation", tokens: bool) -> None:
             result(line)
     if alignment is not None:
         result("\n" + ": ".join(alignment))
-    result("")
+    has_words = bool({*explanation.views} & {*VIEWS_OF_WORDS})
+    about = ABOUT_ATTENTION if has_words else f"{ABOUT_ATTENTION} --view occlusion shows what decided."
+    result("\n" + textwrap.fill(about, terminal_width()) + "\n")
 
 
 def _show_alignment(matrix: "AttentionMatrix") -> None:

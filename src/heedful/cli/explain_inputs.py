@@ -40,7 +40,8 @@ class Inputs:
         typer.Option(
             metavar="FILE",
             help="Also read inputs from a file, as predict does (lines, a table, JSON lines, CoNLL, paths of "
-            "images), skipping empty ones; - reads standard input. Several need a view over all inputs.",
+            "images), skipping empty ones; - reads standard input. Several need a view over all inputs, or "
+            "--out for every input.",
         ),
     ] = None
     column: Annotated[
@@ -90,7 +91,9 @@ class Inputs:
         from heedful.data.lines import Location, Record
 
         if self.pair is not None:
-            raise RequestError("--pair: not supported with a table; separate the two texts by a tab")
+            raise RequestError(
+                "--pair: not supported with a table, folder or JSON lines; separate the two texts by a tab"
+            )
         if not self.input and self.inputs is None:
             raise self._no_input()
         for given in self._arguments(run):

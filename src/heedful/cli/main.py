@@ -62,7 +62,7 @@ for name, verb, short_help in (
     ("predict", predict, "Predict with a run: one output per input."),
     ("score", score, "Print the log-probability of given texts."),
     ("evaluate", evaluate, "Evaluate a run on test data."),
-    ("explain", explain, "Show the attention of a run for an input, and other views."),
+    ("explain", explain, "Explain an answer: words that decided, attention, other views."),
     ("embed", embed, "Compute a vector of each input (embeddings)."),
     ("serve", serve, "Serve runs over HTTP."),
     ("describe", describe, None),

@@ -1,17 +1,15 @@
 """Tables of ``heedful explain --out words.csv``: a row for each word of each input, with its scores."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.cli.answers import with_location
-from heedful.cli.output import log
+from heedful.cli.explain_many import Explain, ExplainedInputs
 from heedful.cli.tables import TableWriter
-from heedful.errors import DataError, RequestError, WorkError
+from heedful.errors import RequestError
 from heedful.explain.views import VIEWS
 
 if TYPE_CHECKING:
-    from heedful.data.lines import Record
     from heedful.explain.explanation import Explanation
     from heedful.tasks.prediction import TaskInput
 
@@ -34,44 +32,41 @@ def check_views(views: Sequence[str], out: Path) -> None:
             )
 
 
-def write_words(
-    inputs: Iterable[tuple["Record", "TaskInput"]],
-    explain: Callable[["TaskInput"], "Explanation"],
-    views: Sequence[str],
-    out: Path,
-) -> None:
-    """Write the scores of the words of inputs; an input that cannot be explained is logged.
+def with_scores(explain: Explain, views: Sequence[str]) -> Explain:
+    """Return a function that explains an input, and raises `RequestError` if a view has no scores for it."""
+
+    def checked(task_input: "TaskInput") -> "Explanation":
+        explanation = explain(task_input)
+        for view in views:
+            explanation.word_scores(view)
+        return explanation
+
+    return checked
+
+
+def write_words(inputs: ExplainedInputs, views: Sequence[str]) -> None:
+    """Write the scores of the words of inputs.
+
+    The column ``weights`` has the first digits of the SHA-256 of the run's weights.
 
     Args:
-        inputs: each with its record.
-        explain: explains an input with the views.
+        inputs: the inputs, explained with the views (`with_scores`).
         views: the views.
-        out: the table.
 
     Raises:
         WorkError: some inputs could not be explained; the table has the others.
         RequestError: none could be explained, or a field has the name of a column of the table.
     """
-    n, failures = 0, list[Exception]()
-    with TableWriter(out) as table:
-        for record, task_input in inputs:
-            n += 1
-            try:
-                if record.error is not None:
-                    raise record.error
-                explanation = explain(task_input)
-                rows = [(view, row) for view in views for row in explanation.word_scores(view)]
-            except (DataError, RequestError) as error:
-                failures.append(error)
-                log(f"heedful: {with_location(error, record.location)}")
+    from heedful.explain.provenance import DIGITS
+
+    with TableWriter(inputs.out) as table:
+        for record, found in inputs:
+            if isinstance(found, Exception):
                 continue
-            for view, row in rows:
-                table.add_row(record.fields, {"view": view, **row})
-        if not n:
-            raise RequestError(f"--out {out}: there is no input")
-        if len(failures) == n:
-            raise failures[0]
+            weights = found.provenance.get("weights", "")[:DIGITS]
+            for view in views:
+                for row in found.word_scores(view):
+                    table.add_row(record.fields, {"view": view, **row, "weights": weights})
+        inputs.check_some()
         table.write()
-    log(f"wrote {out}")
-    if failures:
-        raise WorkError(f"{len(failures)} of {n} inputs could not be explained")
+    inputs.finish()

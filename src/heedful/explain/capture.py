@@ -27,6 +27,7 @@ from heedful.explain.attention_sites import (
     source_part,
 )
 from heedful.explain.explanation import Explanation
+from heedful.explain.provenance import provenance_of
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.limits import too_large
 from heedful.nn.taps import capture
@@ -102,7 +103,9 @@ def explain_input(
             explanations.append(capture_maps(run, other, prepared_other, sites, limit, used_bytes))
         except RequestError as error:
             raise type(error)(f"input {number}: {error}") from None
-    return _with_views(run, prepared, explanations, names, is_all)
+    explained = _with_views(run, prepared, explanations, names, is_all)
+    provenance = provenance_of(run, maps, options, [*explained.views], len(explanations))
+    return replace(explained, provenance=provenance)
 
 
 def _selected_sites(run: LoadedRun, maps: Selection) -> list[AttentionSite]:

@@ -9,10 +9,12 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
-from heedful.explain.drawing.matrix import Numbers
+import numpy as np
+
+from heedful.explain.drawing.matrix import Numbers, marked
 from heedful.explain.page.packing import pack_signed
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject
@@ -63,6 +65,9 @@ class TokenValues(Drawing):
         name: what the numbers are, in a word.
         others: further numbers of each token, by name; shown in the terminal.
         muted: for each number, whether it matters less: grey in images, in parentheses in the terminal.
+        unknown: the indices of the words that the model reads as ``<unk>``.
+        unit: what the numbers are measured in, for `share_scales`.
+        scale: the number at the end of the colours and bars; None: the largest.
     """
 
     kind: ClassVar[str] = "tokens"
@@ -72,6 +77,15 @@ class TokenValues(Drawing):
     name: str = field(default="", kw_only=True)
     others: Mapping[str, Sequence[float]] = field(default_factory=dict, kw_only=True)
     muted: Sequence[bool] = field(default=(), kw_only=True)
+    unknown: Sequence[int] = field(default=(), kw_only=True)
+    unit: str = field(default="", kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
+
+    @property
+    def most(self) -> float:
+        """The largest magnitude of a finite number, at least 0."""
+        finite = (abs(value) for value in self.values if value is not None and math.isfinite(value))
+        return max(finite, default=0.0)
 
     def rows(self, axes: Mapping[str, Axis]) -> list[TokenRow]:
         """Return a row for each token that has a number."""
@@ -79,7 +93,12 @@ class TokenValues(Drawing):
         muted = self.muted or [False] * len(self.values)
         rows = enumerate(zip(labels, self.values, muted, strict=True))
         return [
-            TokenRow(label, value, [numbers[i] for numbers in self.others.values()], is_muted)
+            TokenRow(
+                marked(label) if i in self.unknown else label,
+                value,
+                [numbers[i] for numbers in self.others.values()],
+                is_muted,
+            )
             for i, (label, value, is_muted) in rows
             if value is not None
         ]
@@ -88,7 +107,9 @@ class TokenValues(Drawing):
         """Return the form that the page draws, JSON-ready."""
         values = [None if value is None or not math.isfinite(value) else value for value in self.values]
         labels = {} if self.labels is None else {"labels": [*self.labels]}
-        return {**super().to_dict(), "side": self.axis, "values": values, **labels}
+        unknown = {"unknown": [*self.unknown]} if self.unknown else {}
+        scale = {} if self.scale is None else {"scale": self.scale, "unit": self.unit}
+        return {**super().to_dict(), "side": self.axis, "values": values, **labels, **unknown, **scale}
 
 
 @dataclass(frozen=True)
@@ -208,6 +229,8 @@ class Heat(Drawing):
         columns: names of the columns, likewise.
         power: the colour in images is that of ``value ** power``.
         largest: the number that the value 1 stands for, and -1 with a minus.
+        unit: as of `TokenValues`.
+        scale: as of `TokenValues`; None: ``largest``.
     """
 
     kind: ClassVar[str] = "heat"
@@ -216,6 +239,13 @@ class Heat(Drawing):
     columns: Sequence[str] = ()
     power: float = 1.0
     largest: float = 1.0
+    unit: str = field(default="", kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
+
+    @property
+    def most(self) -> float:
+        """The largest magnitude."""
+        return self.largest * float(np.nanmax(np.abs(self.values), initial=0.0))
 
     @property
     def has_named_cells(self) -> bool:
@@ -226,7 +256,8 @@ class Heat(Drawing):
         """Return the form that the page draws, JSON-ready."""
         names = {"rows": [*self.rows], "columns": [*self.columns]} if self.has_named_cells else {}
         largest = {} if self.largest == 1.0 else {"largest": self.largest}
-        return {**super().to_dict(), **pack_signed(self.values), **names, **largest}
+        scale = {} if self.scale is None else {"scale": self.scale, "unit": self.unit}
+        return {**super().to_dict(), **pack_signed(self.values), **names, **largest, **scale}
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,3 +279,22 @@ class Picture(Drawing):
         """Return the form that the page draws, JSON-ready."""
         image = f"data:image/png;base64,{b64encode(self.png).decode('ascii')}"
         return {**super().to_dict(), "image": image, "text": self.text, "width": self.width}
+
+
+SMALLEST_SCALES = {"log-odds": 1.0, "log-probability": 1.0}
+"""The least number at the end of a scale, by unit: an effect far smaller than this decides nothing, and must
+not look as if it did. One log-odds is between probabilities of 0.5 and 0.73, for example."""
+
+
+def share_scales(drawings: Sequence[Drawing]) -> list[Drawing]:
+    """Return drawings of which those of one unit have one scale, so that equal numbers look alike."""
+    ends = dict(SMALLEST_SCALES)
+    for drawing in drawings:
+        if isinstance(drawing, TokenValues | Heat) and drawing.unit:
+            ends[drawing.unit] = max(ends.get(drawing.unit, 0.0), drawing.most)
+    return [
+        replace(drawing, scale=ends[drawing.unit])
+        if isinstance(drawing, TokenValues | Heat) and drawing.unit
+        else drawing
+        for drawing in drawings
+    ]

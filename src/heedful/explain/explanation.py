@@ -16,6 +16,7 @@ from typing import SupportsIndex
 from heedful.errors import RequestError, nearest
 from heedful.explain.attention_map import AttentionMap, BestHead, Kind, Weights
 from heedful.explain.json_format import json_pieces
+from heedful.explain.summary import probabilities
 from heedful.explain.views import PAGE, SUFFIXES
 from heedful.files import IMAGES, whole_file
 from heedful.tasks.model_input import Axis
@@ -39,6 +40,8 @@ class Explanation:
             axis; None for other tokens, such as a prompt.
         views: further views by name (`heedful.explain.views`), JSON-ready.
         best: the head with the best known alignment, if it is in the explanation.
+        provenance: the hashes of the run's files and the settings (`heedful.explain.provenance`), JSON-ready;
+            empty of an explanation that was not made by a run.
         unavailable: requested views that are not available for the input, with the reason; not only some of
             them are, unless all views were requested.
     """
@@ -52,6 +55,7 @@ class Explanation:
     log_probs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     views: JsonMapping = field(default_factory=dict)
     best: BestHead | None = None
+    provenance: JsonMapping = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -147,8 +151,11 @@ class Explanation:
 
         Returns:
             Rows with ``index`` (of the word, from 0), ``word``, ``answer`` (a label, a tag, a written word),
-            ``about`` (the word that a tag is about; otherwise empty) and ``score``: positive if the word
-            supports the answer, None if it takes the answer with it. Of an image, words are patches.
+            ``about`` (the word that a tag is about; otherwise empty) and ``score``: by occlusion and
+            replacement, how much lower the value is without the word; positive if the word supports the
+            answer, None if it takes the answer with it; ``probability`` (of the answer, None of a number) and
+            ``unknown``: whether the model reads ``<unk>``
+            for the word, or for a part of it. Of an image, words are patches.
 
         Raises:
             RequestError: the view is not in the explanation, or has no scores of words.
@@ -162,10 +169,21 @@ class Explanation:
                 f"{', '.join(known) or 'none'} (views=['occlusion'] of Run.explain)"
             )
         values = self.views[view]
+        unknown = {*values.get("unknown", ())}
         abouts = values["about"] or [""] * len(values["answers"])
         return [
-            {"index": index, "word": word, "answer": answer, "about": about, "score": score}
-            for answer, about, scores in zip(values["answers"], abouts, values["scores"], strict=True)
+            {
+                "index": index,
+                "word": word,
+                "answer": answer,
+                "about": about,
+                "score": score,
+                "probability": probability,
+                "unknown": index in unknown,
+            }
+            for answer, about, probability, scores in zip(
+                values["answers"], abouts, probabilities(values), values["scores"], strict=True
+            )
             for index, (word, score) in enumerate(zip(values["words"], scores, strict=True))
         ]
 
@@ -175,7 +193,7 @@ class Explanation:
         Args:
             exact: tap and head of those whose weights are all included, also of long inputs.
         """
-        from heedful.explain.page import page
+        from heedful.explain.page.build import page
 
         return page(self, exact=list(exact))
 
@@ -195,8 +213,9 @@ class Explanation:
             raise RequestError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
         if suffix in IMAGES:
             from heedful.explain.drawing.heat_map import figure_of, save
+            from heedful.explain.json_format import description
 
-            save(figure_of(self, tokens=tokens), path)
+            save(figure_of(self, tokens=tokens), path, description=description(self))
             return
         pieces = [self.page(exact)] if suffix == PAGE else chain(json_pieces(self), "\n")
         with whole_file(path) as file:

@@ -9,6 +9,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,15 +28,21 @@ VERSION = 3
 DIGITS = 6
 
 
-def json_pieces(explanation: "Explanation") -> Iterator[str]:
+def json_pieces(explanation: "Explanation", row: JsonMapping | None = None) -> Iterator[str]:
     """Yield the JSON object on one line, in pieces; at most one row of weights is a list at a time.
 
     As Python floats, all weights together would take eight times the memory of the arrays.
+
+    Args:
+        explanation: the explanation.
+        row: the fields of the input's record, if it is one of several.
 
     Raises:
         ValueError: a number is not finite; raised before the first piece.
     """
     fields = _without_weights(explanation)
+    if row is not None:
+        fields = {"version": fields.pop("version"), "row": dict(row), **fields}
     is_escaped = not is_unicode(json.dumps(fields, ensure_ascii=False, allow_nan=False))
     to_json = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
     for attention_map in explanation.maps:
@@ -103,7 +110,21 @@ def _without_weights(explanation: "Explanation") -> JsonObject:
         fields["best"] = {"tap": best.tap, "head": best.head, "step": best.step}
     if (alignment := alignment_of(explanation)) is not None:
         fields["alignment"] = alignment[1]
+    if explanation.provenance:
+        fields["provenance"] = dict(explanation.provenance)
     return fields
+
+
+def description(explanation: "Explanation") -> str:
+    """Return run, input, answer and provenance as JSON in ASCII, for the metadata of an image.
+
+    Of the path of an image, only its name is kept.
+    """
+    names = ("run", "task", "input", "answer", "provenance")
+    fields = _without_weights(explanation)
+    if any(axis.grid for axis in explanation.axes.values()) and isinstance(fields["input"], str):
+        fields["input"] = Path(fields["input"]).name
+    return json.dumps({name: fields[name] for name in names if name in fields}, allow_nan=False)
 
 
 def _input_json(task_input: object) -> str | list[str] | None:

@@ -17,9 +17,11 @@ from heedful.explain.alignment.word_alignment import (
 )
 from heedful.explain.attention_map import AttentionMap, BestHead
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, on_grid, strongest_links
+from heedful.explain.drawing.matrix import N_STRONGEST, Links, Numbers, marked, on_grid, strongest_links
+from heedful.explain.provenance import model_line
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.scripts import NO_WORD, has_script_without_spaces
+from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ LABELLING = ("classification", "image-classification", "question-answering")
 
 DIGITS = 6
 """Significant digits of a probability."""
+
+ABOUT_ATTENTION = "Attention weights show what heads attend to; they do not explain why this is the answer."
+
+UNKNOWN = SPECIALS.names[SPECIALS.unknown]
 
 PIECES_ARE_WORDS = "; a script without spaces: each piece is a word"
 """What is added to the title of a matrix between words of such a script."""
@@ -70,7 +76,8 @@ class AttentionMatrix:
 def words_of(axis: Axis) -> tuple[list[str], list[int]]:
     """Return the words of an axis in order, and the word index of each token.
 
-    A token that belongs to no word is treated as a word of its own.
+    A token that belongs to no word is treated as a word of its own. Words that the model reads as ``<unk>``,
+    or a part of them, are marked.
     """
     labels: list[str] = []
     indices: list[int] = []
@@ -80,6 +87,8 @@ def words_of(axis: Axis) -> tuple[list[str], list[int]]:
             label_index[word] = len(labels)
             labels.append(token if word == NO_WORD else axis.surface[word])
         indices.append(label_index[word])
+        if token == UNKNOWN != labels[indices[-1]] and word != NO_WORD:
+            labels[indices[-1]] = marked(axis.surface[word])
     return labels, indices
 
 
@@ -96,9 +105,37 @@ def answer_probability(answer: JsonMapping, task: str) -> float | None:
     return rounded_probability(answer.get("score", 0.0)) if task in LABELLING else None
 
 
+def probability_of_answer(answer: JsonMapping, task: str) -> str:
+    """Return the probability of an answer as text, of a written one with its mean by token; empty if none."""
+    probability = answer_probability(answer, task)
+    if probability is None:
+        return ""
+    text = f"probability {probability_text(probability)}"
+    if (n := len(answer.get("log_probs") or ())) < 2:
+        return text
+    mean = math.exp(min(math.fsum(answer["log_probs"]) / n, 0.0))
+    return f"{text} (product of {n} probabilities; geometric mean {probability_text(mean)})"
+
+
 def rounded_probability(log_prob: float) -> float | None:
     """Return a probability rounded for JSON; None for NaN."""
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
+
+
+def probabilities(values: JsonMapping) -> list[float | None]:
+    """Return the probability of each part of an answer, given the values of a view of attribution.
+
+    None of a number, and of a part whose value is infinite.
+    """
+    if values["unit"] == "number":
+        return [None] * len(values["values"])
+    return [None if value is None else _probability(value, values["unit"]) for value in values["values"]]
+
+
+def _probability(value: float, unit: str) -> float:
+    """Return the probability with these log-odds or this log-probability, rounded for JSON."""
+    log_prob = -math.log1p(math.exp(-value)) if unit == "log-odds" and value > -700 else value
+    return float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
 def probability_text(probability: float) -> str:
@@ -107,11 +144,13 @@ def probability_text(probability: float) -> str:
 
 
 def facts_of(explanation: "Explanation") -> str:
-    """Return a line with the run, the probability of the answer if it has one, and the notes on it."""
-    probability = answer_probability(explanation.answer, explanation.task)
+    """Return a line with the model, the probability of the answer if it has one, and the notes on it."""
+    probability = probability_of_answer(explanation.answer, explanation.task)
     facts = [f"run {explanation.run} ({explanation.task})"]
-    if probability is not None:
-        facts.append(f"probability of the answer: {probability_text(probability)}")
+    if explanation.provenance:
+        facts = [f"{model_line(explanation.run, explanation.provenance)} ({explanation.task})"]
+    if probability:
+        facts.append(probability.replace("probability", "probability of the answer:", 1))
     return "; ".join([*facts, *explanation.answer.get("notes", ())])
 
 
@@ -212,7 +251,7 @@ def alignment_of(explanation: "Explanation") -> tuple[str, str] | None:
     """Return what a word alignment is by, and `word_alignment` of `summary_matrix`.
 
     None without a source text and a target text. Example:
-    ``("word alignment by layer 3, head 1 (best known alignment)", "0-0 1-2")``
+    ``("word alignment by attention, layer 3, head 1 (best known alignment)", "0-0 1-2")``
     """
     axes = explanation.axes
     if not {SOURCE, TARGET} <= axes.keys() or axes[SOURCE].grid is not None:
@@ -220,7 +259,7 @@ def alignment_of(explanation: "Explanation") -> tuple[str, str] | None:
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
         return None
     matrix = summary_matrix(explanation)
-    return f"word alignment by {matrix.title.partition(': ')[2]}", word_alignment(matrix)
+    return f"word alignment by attention, {matrix.title.partition(': ')[2]}", word_alignment(matrix)
 
 
 def patch_attention(matrix: AttentionMatrix, row: int | None = None) -> Numbers:

@@ -135,6 +135,8 @@ class PredictionTargets:
         are_positions: whether the answers are positions of the axis.
         numbers: maps hidden states and their batch to the answers ``[n]`` if they are numbers, which have no
             probability.
+        labels: all possible answers, if there is one question with one answer: which class the input belongs
+            to.
     """
 
     axis: str
@@ -146,6 +148,7 @@ class PredictionTargets:
     are_tokens: bool = False
     are_positions: bool = False
     numbers: Callable[[Tensor, Batch], Tensor] | None = None
+    labels: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -197,6 +200,7 @@ class PredictionTargets:
             torch.tensor([labels.index(label)]),
             lambda hidden, batch: iter([class_logits(hidden, heads, batch.inputs.layout)]),
             lambda i, index: labels[index],
+            labels=tuple(labels),
         )
 
     @classmethod

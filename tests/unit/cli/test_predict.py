@@ -20,7 +20,7 @@ from heedful.errors import RequestError
 from heedful.tasks.embedding import Embedding
 from heedful.tasks.prediction import Prediction
 
-UNKNOWN = "1 of 3 words is unknown to this run (the first: 'zebra')"
+UNKNOWN = "1 of 3 words is unknown to this run ('zebra')"
 CUT = "cut from 12 to 4 tokens; " + UNKNOWN
 
 

@@ -18,7 +18,7 @@ from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page import build
 from heedful.explain.patterns.classes import CLASSES
-from heedful.explain.summary import summary_matrix
+from heedful.explain.summary import ABOUT_ATTENTION, summary_matrix
 from heedful.explain.views import VIEWS
 
 
@@ -267,10 +267,10 @@ def test_wrong_requests_get_a_clear_answer(command, image, name, arguments, mess
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--limit", "inf", "--limit must be a positive number of GiB, got inf"),
-        ("--limit", "nan", "--limit must be a positive number of GiB, got nan"),
-        ("--limit", "0", "--limit must be a positive number of GiB, got 0"),
-        ("--limit", "1e308", "--limit must be a positive number of GiB, got 1e+308"),
+        ("--memory", "inf", "--memory must be a positive number of GiB, got inf"),
+        ("--memory", "nan", "--memory must be a positive number of GiB, got nan"),
+        ("--memory", "0", "--memory must be a positive number of GiB, got 0"),
+        ("--memory", "1e308", "--memory must be a positive number of GiB, got 1e+308"),
         ("--exact", "2.1", "--exact: requires a page (--out NAME.html)"),
         (
             "--out",
@@ -429,14 +429,14 @@ def test_views_come_before_attention_everywhere_and_attention_can_be_left_out(co
     run, given = explained("classification")
     view = ["--view", "occlusion"]
     shown = command("classification", given, *view, "--out", tmp_path / "both.html")
-    assert shown.index("Change if a word is left out") < shown.index("self-attention")
+    assert shown.index("if a word is left out") < shown.index("self-attention")
     html = (tmp_path / "both.html").read_text("utf-8")
     assert html.index('id="more"') < html.index('id="written"') < html.index('id="desk"')
     names = [*json.loads(command("classification", given, *view, "--json"))]
     assert names.index("more") < names.index("maps")
 
     shown = command("classification", given, *view, "--kind", "none", "--out", tmp_path / "words.html")
-    assert "Change if a word is left out" in shown
+    assert "if a word is left out" in shown
     assert "self-attention" not in shown
     data = build.page_data(explain_input(run, given, maps=Selection(kinds=()), views=["occlusion"]))
     assert build.as_script(data) in (tmp_path / "words.html").read_text("utf-8")
@@ -453,9 +453,35 @@ def test_an_image_names_the_run_the_probability_and_the_notes_as_the_other_media
     seen = explain_input(run, given)
     seen = replace(seen, answer={**seen.answer, "notes": ["cut from 9 to 7 tokens", "2 unknown words"]})
     note = " ".join(figure_of(seen).get_supxlabel().split())
-    assert note.startswith(f"run {seen.run} ({seen.task}); ")
+    weights = seen.provenance["weights"][:12]
+    model = f"run {seen.run}, weights {weights}, heedful {seen.provenance['heedful']} ({seen.task}); "
+    shown = "" if name == "images" else f"input: {given if isinstance(given, str) else ' | '.join(given)} "
+    assert note.startswith(shown + model)
     assert note.endswith("cut from 9 to 7 tokens; 2 unknown words")
     on_page = re.findall(r"probability [\d.e-]+", build._facts_html(seen))
     assert ("probability of the answer" in note) == (name != "regression")
     for probability in on_page[:1]:
         assert probability.replace(" ", " of the answer: ") in note
+
+
+@pytest.mark.parametrize("name", ["classification", "translation", "images"])
+def test_attention_is_not_shown_as_a_reason_and_where_reasons_are_is_said(command, explained, image, name):
+    given = image if name == "images" else explained(name)[1]
+    plain = " ".join(command(name, given).split())
+    assert plain.endswith(f"{ABOUT_ATTENTION} --view occlusion shows what decided.")
+    with_reason = command(name, given, "--view", "occlusion")
+    assert " ".join(with_reason.split()).endswith(ABOUT_ATTENTION)
+    assert ABOUT_ATTENTION not in " ".join(
+        command(name, given, "--view", "occlusion", "--kind", "none").split()
+    )
+
+
+def test_the_help_says_what_the_command_does_and_that_attention_is_no_reason():
+    shown = " ".join(CliRunner().invoke(app, ["explain", "--help"]).stdout.split())
+    assert "Explain an answer: which words decided (--view occlusion)" in shown
+    assert "does not say why the answer was given" in shown
+
+
+def test_the_old_name_of_the_memory_limit_is_refused_and_names_the_new_one(command):
+    with pytest.raises(RequestError, match=r"--limit 3: not supported; .*--memory GIB; .* shorter file"):
+        command("classification", "the cat", "--limit", "3")

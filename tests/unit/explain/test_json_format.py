@@ -19,7 +19,7 @@ from heedful.explain.drawing.on_figure import figure
 from heedful.explain.drawing.on_terminal import lines
 from heedful.explain.explanation import Explanation
 from heedful.explain.json_format import json_pieces
-from heedful.explain.page import page
+from heedful.explain.page.build import page
 from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.explain.views import view_module, views_of
 from heedful.files import json_text

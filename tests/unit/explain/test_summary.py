@@ -1,5 +1,7 @@
 """An explanation for a glance: means, words and links by hand-made numbers."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,14 @@ from heedful.explain.alignment.word_alignment import links, merge_subwords
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.capture import explain_input
 from heedful.explain.explanation import Explanation
-from heedful.explain.summary import patch_attention, summary_matrix, word_alignment, word_axis, words_of
+from heedful.explain.summary import (
+    patch_attention,
+    probability_of_answer,
+    summary_matrix,
+    word_alignment,
+    word_axis,
+    words_of,
+)
 from heedful.tasks.model_input import Axis
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
@@ -139,3 +148,20 @@ def test_a_caption_looks_at_patches_word_by_word(explained):
     shown = summary_matrix(explain_input(*explained("captions")))
     assert patch_attention(shown, 0).shape == (3, 3)
     np.testing.assert_allclose(patch_attention(shown, 0).sum(), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "task", "text"),
+    [
+        ({"output": "a", "score": math.log(0.25)}, "classification", "probability 0.2500"),
+        (
+            {"output": "a b", "log_probs": [math.log(0.5), math.log(0.02)]},
+            "translation",
+            "probability 0.0100 (product of 2 probabilities; geometric mean 0.1000)",
+        ),
+        ({"output": "", "log_probs": [math.log(0.5)]}, "translation", "probability 0.5000"),
+        ({"output": 1.5, "score": 1.5}, "regression", ""),
+    ],
+)
+def test_the_probability_of_a_written_text_is_called_a_product(answer, task, text):
+    assert probability_of_answer(answer, task) == text

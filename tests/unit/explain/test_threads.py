@@ -15,7 +15,7 @@ from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import EVERY_MAP, explain_input
 from heedful.explain.drawing.heat_map import figure_of, save
 from heedful.explain.json_format import json_pieces
-from heedful.explain.page import page
+from heedful.explain.page.build import page
 from heedful.explain.views import ALL
 from heedful.tasks.evaluation import EvaluationOptions
 

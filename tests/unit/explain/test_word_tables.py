@@ -1,6 +1,7 @@
 """``heedful explain --out words.csv``: the scores of the words of many inputs are those of each alone."""
 
 import csv
+import json
 
 import pytest
 from typer.testing import CliRunner
@@ -31,15 +32,19 @@ def write(explained, tmp_path):
 
 
 def numbers(row):
-    """A row with a number in place of a score's text."""
-    return {**row, "score": float(row["score"]) if row.get("score") else None}
+    """A row with numbers in place of the texts of a score and a probability."""
+    return {**row, **{name: float(row[name]) if row.get(name) else None for name in ("score", "probability")}}
 
 
 def expected(run, task_input, own):
     """The rows of an input, as texts."""
     seen = run.explain(task_input, kinds=[], views=VIEWS)
     rows = [{**own, "view": view, **row} for view in VIEWS for row in seen.word_scores(view)]
-    return [{**row, "index": str(row["index"])} for row in rows]
+    weights = seen.provenance["weights"][:12]
+    return [
+        {**row, "index": str(row["index"]), "unknown": json.dumps(row["unknown"]), "weights": weights}
+        for row in rows
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from heedful.explain.capture import explain_input
 from heedful.explain.drawing.heat_map import figure_of, save
 from heedful.explain.drawing.terminal import SHADES, heat_map
 from heedful.explain.json_format import json_pieces
-from heedful.explain.page import page
+from heedful.explain.page.build import page
 from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import evaluate

@@ -138,9 +138,9 @@ def test_unknown_words_of_a_source_are_told():
     known, strange, both = it.predict(["two three", "two unicorn zebra", " ".join([*WORDS, "zebra"])])
     assert known.notes == (CUT.format(5),)
     assert "; ".join(strange.notes) == (
-        f"2 of 3 source words are unknown to this run (the first: 'unicorn'); {CUT.format(6)}"
+        f"2 of 3 source words are unknown to this run ('unicorn', 'zebra'); {CUT.format(6)}"
     )
     assert "; ".join(both.notes) == (
-        "source cut from 12 to 4 tokens; 1 of 12 source words is unknown to this run (the first: 'zebra'); "
+        "source cut from 12 to 4 tokens; 1 of 12 source words is unknown to this run ('zebra'); "
         f"{CUT.format(7)}"
     )

@@ -15,7 +15,8 @@ the probability of the answer (a number, for regression):
 
 k is 1, 5, 10, 20 and 50, at least one word. Source: DeYoung et al. 2020, section 4.2 (equations 1 and 2, and
 their mean over k); the others use log-odds instead of probabilities. Top sign and agreement are means over
-the answers that a word supports, as judged.
+the answers that a word supports, as judged. Sign agreement and top sign are not defined for gradients, whose
+sign is not evidence.
 
 Replacement is also judged by itself, with other replacements, as ``other draws``: about the most that a
 method can reach in what is about single words (rank, signs, top). Whether a method is better than a random
@@ -23,11 +24,14 @@ order by the same judge is decided by the 95 % interval of their difference of c
 (`heedful.tasks.metrics.significance`). Measures by different judges are not comparable.
 """
 
+import html
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from time import monotonic
 
 import numpy as np
 import torch
@@ -90,9 +94,19 @@ OTHER_DRAWS = "other draws"
 OVER_RANDOM = "over_random"
 """Entry of a score's details: the difference of its value to that of the random order by the same judge."""
 
+OVER_BEST = "over_best"
+"""Entry of a score's details: the difference of its value to the best one by the same judge, if it is not the
+best."""
+
+SIGNED = ("sign_agreement", "top_sign")
+"""Measures that are not defined for views without signs."""
+
 BETTER = "better than a random order"
 WORSE = "worse than a random order"
 BY_CHANCE = "not better beyond chance"
+
+TIMED, LONG = 5, 15.0
+"""Number of inputs by which the time is estimated, and the seconds from which it is logged."""
 
 VERSION = 1
 """Version of the measures of an input."""
@@ -144,6 +158,41 @@ ByInput = Mapping[int, Sequence[Judgement]]
 class FaithfulnessEvaluation(Evaluation):
     """The faithfulness of each method; a score's value is the comprehensiveness."""
 
+    def __str__(self) -> str:
+        return "\n".join([self.heading, *self.lines(), *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Show the same text in a notebook."""
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    @property
+    def heading(self) -> str:
+        """The data set, and how many inputs were judged."""
+        counts = self.scores[0].counts
+        return f"{self.split}: {counts['judged']:,} of {counts['rows']:,} inputs"
+
+    @property
+    def conclusion(self) -> str:
+        """Which view found the deciding words best on these inputs, in a sentence; empty of one input.
+
+        Only views with the same judge are compared. A view whose interval of the difference to the best one
+        contains 0 is as good.
+        """
+        compared = [score for score in self.scores if score.details.get(OVER_RANDOM)]
+        parts = []
+        for judge in dict.fromkeys(score.details["judge"] for score in compared):
+            group = [score for score in compared if score.details["judge"] == judge]
+            parts.append(_best_of(group, judge))
+        if not parts:
+            return ""
+        text = f"On these inputs, {'; '.join(parts)}"
+        if len(parts) > 1:
+            text += " (judges cannot be compared)"
+        others = [score.name for score in compared if score.details[OVER_RANDOM]["verdict"] != BETTER]
+        return f"{text}. Not better than a random order: {', '.join(others) or 'none'}."
+
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table of all methods by judge, and whether each is better than a random order.
 
@@ -160,7 +209,9 @@ class FaithfulnessEvaluation(Evaluation):
                         for name, value in zip(COLUMNS.values(), values, strict=True)
                     ]
                     yield f"    {score.name.removesuffix(f', {judge}'):<20}  {'  '.join(cells)}"
-        yield "  compr.: comprehensiveness, higher is better; suffic.: sufficiency, lower is"
+        yield "  compr.: comprehensiveness, the fall of the probability without the words that"
+        yield "  are ranked first: higher is better; suffic.: sufficiency, its fall with only"
+        yield "  these words: lower is better"
         yield "  other draws: the judge with other replacements; bounds rank, signs and top"
         compared = [score for score in self.scores if score.details.get(OVER_RANDOM)]
         if compared:
@@ -172,10 +223,29 @@ class FaithfulnessEvaluation(Evaluation):
             yield f"    {score.name:<20}  {numbers}  {over['verdict']}"
         if any(score.details[OVER_RANDOM]["verdict"] != BETTER for score in compared):
             yield f"  Do not show a view as a reason that is not {BETTER}."
+        if self.conclusion:
+            yield ""
+            yield from textwrap.wrap(self.conclusion, 78, initial_indent="  ", subsequent_indent="  ")
 
     def rows(self) -> Iterator[JsonMapping]:
         """The measures of each input, with the version of their format."""
         return ({"version": VERSION, **record} for record in self.records())
+
+
+def _best_of(scores: Sequence[Score], judge: str) -> str:
+    """Return which of the views of a judge was best."""
+    best = max(scores, key=float)
+    if best.details[OVER_RANDOM]["verdict"] != BETTER:
+        return f"no view judged by {judge} was better than a random order"
+    if len(scores) == 1:
+        return f"{best.name}, the only view judged by {judge}, was better than a random order"
+    equal = [
+        score.name
+        for score in scores
+        if score.details.get(OVER_BEST) and score.details[OVER_BEST]["high"] >= 0
+    ]
+    text = f"of the views judged by {judge}, {best.name} found the deciding words best"
+    return f"{text}, and {' and '.join(equal)} as well within chance" if equal else text
 
 
 def evaluate_faithfulness(
@@ -187,6 +257,7 @@ def evaluate_faithfulness(
     draws: int = DRAWS,
     seed: int = 0,
     progress: Callable[[int], None] = lambda n: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> FaithfulnessEvaluation:
     """Measure the faithfulness of each method on the inputs of a data set.
 
@@ -198,6 +269,7 @@ def evaluate_faithfulness(
         draws: number of replacements of each word.
         seed: of the replacements and of the random order.
         progress: called with the number of rows just done.
+        log: called once with an estimate of the time, unless it is short.
 
     Raises:
         DataError: no row can be judged.
@@ -208,8 +280,11 @@ def evaluate_faithfulness(
     words: Replacements | None = None
     notes: list[str] = []
     refused = 0
+    start = monotonic()
     with evaluating(run.model), torch.inference_mode(False):
         for number, task_input in enumerate(inputs):
+            if number == TIMED and (seconds := (monotonic() - start) / TIMED * len(inputs)) >= LONG:
+                log(f"{split}: {len(inputs):,} inputs take about {_duration(seconds)}; --limit N takes fewer")
             try:
                 measured = Measured.of(run.model, prepare_input(run, task_input))
                 if len(measured.features) < 2:
@@ -229,19 +304,24 @@ def evaluate_faithfulness(
         notes.append(f"{refused} of {len(inputs)} inputs could not be judged (one word, or no answer)")
     counts = {"rows": len(inputs), "judged": len(inputs) - refused}
     signature = f"draws:{draws}|shares:{','.join(map(str, SHARES))}|seed:{seed}"
+    best = {judge: _best_method(found, judge) for _, judge in found}
     scores = [
-        _score(key, found[key], found[RANDOM, key[1]], signature, counts)
+        _score(key, found[key], found[RANDOM, key[1]], found[best[key[1]]], signature, counts)
         for key in sorted(found, key=lambda key: key[1] != REPLACEMENT)
     ]
     locations = [str(row.location) for row in rows]
     return FaithfulnessEvaluation(split, scores, notes=notes, records=partial(_records, found, locations))
 
 
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+
+
 def _records(found: Mapping[Key, ByInput], locations: Sequence[str]) -> Iterator[JsonMapping]:
     """Yield the measures of each judged input, by method and judge."""
     for number in sorted({number for by_input in found.values() for number in by_input}):
         measures = [
-            {"method": name, "judge": judge, **_means(by_input[number])}
+            {"method": name, "judge": judge, **_means(by_input[number], name)}
             for (name, judge), by_input in found.items()
             if number in by_input
         ]
@@ -321,21 +401,36 @@ def _judgement(scores: Scores, judged: Scores, removed: float, kept: float) -> J
     return Judgement(removed, kept, spearman(scores, judged), signs, top_sign, top)
 
 
-def _means(judgements: Sequence[Judgement]) -> dict[str, float | None]:
-    """Return the mean of each measure."""
-    return {name: _mean([getattr(each, field) for each in judgements]) for name, field in FIELDS.items()}
+def _means(judgements: Sequence[Judgement], method: str) -> dict[str, float | None]:
+    """Return the mean of each measure; None of those of signs if the method has none."""
+    undefined = SIGNED if method in METHODS and not VIEWS[method].has_word_scores else ()
+    return {
+        name: None if name in undefined else _mean([getattr(each, field) for each in judgements])
+        for name, field in FIELDS.items()
+    }
+
+
+def _best_method(found: Mapping[Key, ByInput], judge: str) -> Key:
+    """Return the method with the highest comprehensiveness of those with this judge."""
+    keys = [key for key in found if key[1] == judge and key[0] in METHODS]
+    values = {
+        key: np.mean([each.comprehensiveness for parts in found[key].values() for each in parts])
+        for key in keys
+    }
+    return max(keys, key=lambda key: values[key])
 
 
 def _score(
     key: Key,
     by_input: ByInput,
     by_random: ByInput,
+    by_best: ByInput,
     signature: str,
     counts: dict[str, int],
 ) -> Score:
     name, judge = key
     judgements = [each for parts in by_input.values() for each in parts]
-    means = _means(judgements)
+    means = _means(judgements, name)
     value = means.pop("comprehensiveness")
     assert value is not None
     details: JsonObject = {
@@ -345,27 +440,36 @@ def _score(
     }
     if name in METHODS:
         details[OVER_RANDOM] = _over_random(by_input, by_random)
+        if by_best is not by_input:
+            details[OVER_BEST] = _difference(by_best, by_input)
     label = f"{name}, {judge}" if name == RANDOM else name
     return Score(label, value, f"judge:{judge}|{signature}", details, {**counts, "answers": len(judgements)})
 
 
 def _over_random(by_input: ByInput, by_random: ByInput) -> JsonObject | None:
-    """Return the difference of comprehensiveness to a random order; None of a single input.
+    """Return the difference of comprehensiveness to a random order, and the verdict."""
+    over = _difference(by_random, by_input)
+    if over is None:
+        return None
+    verdict = BETTER if over["low"] > 0 else WORSE if over["high"] < 0 else BY_CHANCE
+    return {**over, "verdict": verdict}
+
+
+def _difference(by_first: ByInput, by_second: ByInput) -> JsonObject | None:
+    """Return the difference of comprehensiveness of two methods; None of a single input.
 
     The interval is that of a paired bootstrap over inputs.
     """
-    numbers = [number for number in by_input if number in by_random]
+    numbers = [number for number in by_second if number in by_first]
     if len(numbers) < 2:
         return None
-    random, own = (_comprehensiveness([each[n] for n in numbers]) for each in (by_random, by_input))
-    compared = paired_test(random, own)
-    verdict = BETTER if compared.low > 0 else WORSE if compared.high < 0 else BY_CHANCE
+    first, second = (_comprehensiveness([each[n] for n in numbers]) for each in (by_first, by_second))
+    compared = paired_test(first, second)
     return {
         "difference": compared.difference,
         "low": compared.low,
         "high": compared.high,
         "rows": compared.rows,
-        "verdict": verdict,
     }
 
 

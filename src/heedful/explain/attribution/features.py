@@ -25,8 +25,10 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RequestError
+from heedful.nn.layout import Tokens
 from heedful.tasks.model_input import INPUT, SOURCE, Axis, ModelInput
 from heedful.text.scripts import NO_WORD
+from heedful.text.specials import SPECIALS
 
 SPACES = "\N{LOWER ONE EIGHTH BLOCK}\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
 """What stands for a space at the beginning of a token."""
@@ -41,12 +43,14 @@ class Features:
         names: of each, as it is shown.
         tokens: the positions on the axis of each.
         is_image: whether they are patches.
+        unknown: the indices of the words that the model reads as ``<unk>``, or with a part that it does.
     """
 
     axis: str
     names: tuple[str, ...]
     tokens: tuple[tuple[int, ...], ...]
     is_image: bool = False
+    unknown: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -100,7 +104,13 @@ def features_of(prepared: ModelInput) -> Features:
     features = {word: tokens for word, tokens in words.items() if not answered.intersection(tokens)}
     if not features:
         raise RequestError("the input has no words besides the answer, so that none can be left out")
-    return Features(name, tuple(names[word] for word in features), tuple(features.values()))
+    side = prepared.batch.inputs if name == INPUT else prepared.batch.source
+    assert isinstance(side, Tokens)
+    is_unknown = (side.ids == SPECIALS.unknown).tolist()
+    unknown = [i for i, tokens in enumerate(features.values()) if any(is_unknown[n] for n in tokens)]
+    return Features(
+        name, tuple(names[word] for word in features), tuple(features.values()), unknown=tuple(unknown)
+    )
 
 
 def is_continuation(prepared: ModelInput) -> bool:

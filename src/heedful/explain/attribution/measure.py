@@ -83,6 +83,24 @@ class Measured:
             order += group
         return self.answers.sums(torch.cat(found).double()[np.argsort(order)])
 
+    @torch.no_grad()
+    def label_probabilities(
+        self, edits: Sequence[Edit], *, budget: int = BATCH_TOKENS
+    ) -> Float[Tensor, "n classes"]:
+        """Return the probability of every label, for each variant of an input with one label.
+
+        Args:
+            edits: what each variant changes.
+            budget: maximum number of tokens of a batch.
+        """
+        found, order = [], list[int]()
+        for group in group_by_length(dict(enumerate(map(self._length_of, edits))), budget):
+            batch = make_variants(self.prepared, self.features, [edits[i] for i in group]).batch
+            hidden = self.model(batch.inputs, batch.source)
+            found += [logits.double().softmax(-1) for logits in self.prepared.targets.logits(hidden, batch)]
+            order += group
+        return torch.cat(found)[np.argsort(order)]
+
     def _length_of(self, edit: Edit) -> int:
         if self.features.is_image:
             return self.length

@@ -1,10 +1,10 @@
-"""Occlusion: the change of the answer if a word or patch is left out, or replaced.
+"""Occlusion: by how much the answer falls if a word or patch is left out, or replaced.
 
     a_w = v(x) - 1/n sum_i v(x with w replaced by r_i)
 
-v is the measured number (`heedful.explain.attribution.features`). A positive a_w supports the answer: without
-w, v is smaller. Source: Zeiler and Fergus 2014, section 4.2 (patches); Li et al. 2016, "Understanding neural
-networks through representation erasure", equation 1 (words).
+v is the measured number (`heedful.explain.attribution.features`). If a_w is positive, v is lower without
+w: w supports the answer. Source: Zeiler and Fergus 2014, section 4.2 (patches); Li et al. 2016,
+"Understanding neural networks through representation erasure", equation 1 (words).
 """
 
 from collections.abc import Iterable, Sequence

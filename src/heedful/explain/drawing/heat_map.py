@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.drawing import on_figure
-from heedful.explain.drawing.canvas import check_size
+from heedful.explain.drawing.canvas import check_size, shorten
 from heedful.explain.drawing.matrix import check_weights
-from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues
+from heedful.explain.drawings import Drawing, Heat, PatchPanel, PatchValues, share_scales
 from heedful.explain.summary import facts_of, patch_attention, summary_matrix
 from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
 
 SUFFIXES = (".png", ".svg")
+LONGEST_INPUT = 300
+"""Maximum characters of the input below a figure."""
 # Without a fixed salt, ids in SVG files are random, and equal figures give different files.
 SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
 
@@ -69,7 +71,20 @@ def figure_of(explanation: "Explanation", *, tokens: bool = False) -> Figure:
     drawings: list[Drawing] = [_drawing_of_attention(explanation, tokens)] if not names else []
     for name in names:
         drawings += view_module(name).drawings(explanation, explanation.views[name])
-    return on_figure.figure(drawings, explanation.axes, title=explanation.text, note=facts_of(explanation))
+    facts = [f"input: {text}"] if (text := _input_text(explanation)) else []
+    note = "\n".join([*facts, facts_of(explanation)])
+    return on_figure.figure(share_scales(drawings), explanation.axes, title=explanation.text, note=note)
+
+
+def _input_text(explanation: "Explanation") -> str:
+    """Return the input as one line of at most `LONGEST_INPUT` characters; empty of an image."""
+    given = explanation.input
+    texts: list[Any] = [*given] if isinstance(given, list | tuple) else [given]
+    if any(axis.grid for axis in explanation.axes.values()) or not all(
+        isinstance(each, str) for each in texts
+    ):
+        return ""
+    return shorten(" | ".join(" ".join(text.split()) for text in texts), LONGEST_INPUT)
 
 
 def _drawing_of_attention(explanation: "Explanation", tokens: bool) -> Drawing:
@@ -94,8 +109,13 @@ def _drawing_of_attention(explanation: "Explanation", tokens: bool) -> Drawing:
     return PatchValues(matrix.title, name, panels, among=len(matrix.keys.tokens))
 
 
-def save(figure: Figure, path: Path | str) -> None:
+def save(figure: Figure, path: Path | str, *, description: str = "") -> None:
     """Write a figure as PNG or SVG, depending on the suffix. Equal figures give equal bytes.
+
+    Args:
+        figure: the figure.
+        path: the file.
+        description: stored in the metadata of the file.
 
     Raises:
         RequestError: the suffix is different.
@@ -105,7 +125,9 @@ def save(figure: Figure, path: Path | str) -> None:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise RequestError(f"{path}: the suffix of an image must be {' or '.join(SUFFIXES)}")
-    metadata = {"Date": None} if suffix == ".svg" else {"Software": None}
+    metadata: dict[str, str | None] = {"Date": None} if suffix == ".svg" else {"Software": None}
+    if description:
+        metadata["Description"] = description
     buffer = BytesIO()
     with _file_settings():
         figure.savefig(buffer, format=suffix[1:], metadata=metadata, facecolor="auto")

@@ -47,6 +47,11 @@ def check_weights(source: Sequence[str], target: Sequence[str], weights: ArrayLi
     return matrix.clip(0.0, 1.0)
 
 
+def marked(word: str) -> str:
+    """Return a word that the model reads as ``<unk>``, marked."""
+    return f"{word} [unknown]"
+
+
 def printable(word: str) -> str:
     """Replace characters that are not printable, such as terminal control characters, by U+FFFD.
 

@@ -164,7 +164,7 @@ def _(drawing: TokenValues, axes: Mapping[str, Axis]) -> Layout:
     rows = drawing.rows(axes)
     check_rows(len(rows))
     values = np.array([row.value for row in rows], dtype=float)
-    limit = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+    limit = drawing.scale or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     is_signed = bool((values < 0).any())
     labels = [shorten(row.label, LONGEST_LABEL) for row in rows]
     form = number_format(values)
@@ -365,9 +365,11 @@ def _(drawing: Heat, axes: Mapping[str, Axis]) -> Layout:
     is_signed = bool(np.nanmin(values, initial=0.0) < 0)
     largest = round(float(np.nanmax(values, initial=0.0)), DIGITS)
     limit = 1.0 if is_signed else ceil(round(10 * largest, DIGITS)) / 10 if largest > 0.1 else largest or 1.0
-    norm = Normalize(-1, 1) if is_signed else PowerNorm(drawing.power, vmin=0, vmax=limit)
+    if drawing.scale is not None:
+        limit = drawing.scale / drawing.largest
+    norm = Normalize(-limit, limit) if is_signed else PowerNorm(drawing.power, vmin=0, vmax=limit)
     # The middle of the colours, unlike that of the values.
-    ticks = [-1, 0, 1] if is_signed else [0, limit * 0.5 ** (1 / drawing.power), limit]
+    ticks = [-limit, 0, limit] if is_signed else [0, limit * 0.5 ** (1 / drawing.power), limit]
 
     def draw(part: SubFigure) -> None:
         panel = part.add_subplot()

@@ -70,13 +70,19 @@ def _(drawing: TokenValues, axes: Axes, style: Style, width: int) -> list[str]:
         texts.append([text.rjust(width_of_column) for text in numbers])
     labels = [f"({printable(row.label)})" if row.is_muted else printable(row.label) for row in rows]
     header, *lines_of_numbers = ["  ".join(row) for row in zip(*texts, strict=True)]
-    bars = zip(lines_of_numbers, _bars(columns[0], style), labels, strict=True)
+    bars = zip(lines_of_numbers, _bars(columns[0], style, drawing.scale), labels, strict=True)
     return [*([header] if drawing.others else []), *("  ".join(parts) for parts in bars)]
 
 
-def _bars(values: Sequence[float], style: Style) -> list[str]:
-    """Return a bar for each number; left and right of a line if one is negative."""
-    largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0) or 1.0
+def _bars(values: Sequence[float], style: Style, scale: float | None = None) -> list[str]:
+    """Return a bar for each number; left and right of a line if one is negative.
+
+    Args:
+        values: the numbers.
+        style: that of the bars.
+        scale: the number of the longest bar; None: the largest.
+    """
+    largest = scale or max((abs(value) for value in values if np.isfinite(value)), default=0.0) or 1.0
     is_signed = min(values, default=0.0) < 0
     longest = BAR // 2 if is_signed else BAR
     bars = [style.bar * round(longest * min(abs(value) / largest, 1.0)) for value in values]

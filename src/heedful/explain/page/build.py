@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.explain.attention_map import AttentionMap
 from heedful.explain.drawing.matrix import check_weights, thumbnail
+from heedful.explain.drawings import Drawing, share_scales
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
+from heedful.explain.provenance import settings_line
 from heedful.explain.summary import (
+    ABOUT_ATTENTION,
     alignment_of,
-    answer_probability,
+    probability_of_answer,
     probability_text,
     rounded_probability,
     summary_matrix,
@@ -55,7 +58,7 @@ SCRIPT = ("base", "numbers", "colours", "heads", "head", "flows", "token", "furt
 
 ABOUT_WEIGHTS = (
     "Weights are stored to within 0.00001 and shown to four decimal places; thumbnail cells are means.",
-    "Attention weights show what a head attends to; they do not explain why the model gave this answer.",
+    ABOUT_ATTENTION + " Views such as occlusion show which words decided.",
 )
 """Notes at the end of a document that has attention maps."""
 
@@ -84,25 +87,27 @@ def page(explanation: "Explanation", *, exact: Sequence[tuple[str, int]] = ()) -
         ValueError: a weight is not between 0 and 1.
     """
     data = page_data(explanation, exact)
-    style, script = _asset("page.css"), "\n".join(_asset(f"script/{name}.js") for name in SCRIPT)
-    hashes = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
-    return Template(_asset("page.html")).substitute(
+    style, script = asset("page.css"), "\n".join(asset(f"script/{name}.js") for name in SCRIPT)
+    hashes = f"style-src {csp_hash(style)}; script-src {csp_hash(script)}"
+    return Template(asset("page.html")).substitute(
         policy=f"default-src 'none'; img-src data:; {hashes}",
-        title=_escape(f"{explanation.run}: {explanation.task}"),
+        title=escape(f"{explanation.run}: {explanation.task}"),
         facts=_facts_html(explanation),
         style=style,
         script=script,
         data=as_script(data),
+        provenance=provenance_html(explanation),
         about_weights="".join(f"\n{note}" for note in ABOUT_WEIGHTS if data["maps"]),
     )
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file of this folder."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _csp_hash(text: str) -> str:
+def csp_hash(text: str) -> str:
     """Return the hash of an inline script or style in the form used by content security policies."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
@@ -259,13 +264,19 @@ def drawings(explanation: "Explanation") -> list[JsonObject]:
     A view with a ``kind`` is a drawing itself. Other views that have no module, and drawings of axes that the
     explanation does not have, are ignored.
     """
-    entries: list[JsonObject] = []
+    found: list[JsonMapping | Drawing] = []
     for name, view in explanation.views.items():
         if view.get("kind") in KINDS:
-            entries.append(dict(view))
+            found.append(view)
         elif name in VIEWS:
-            found = view_module(name).drawings(explanation, view)
-            entries += [drawing.to_dict() for drawing in found if "page" in drawing.media]
+            found += view_module(name).drawings(explanation, view)
+    drawn = iter(share_scales([each for each in found if isinstance(each, Drawing)]))
+    entries: list[JsonObject] = []
+    for each in found:
+        if not isinstance(each, Drawing):
+            entries.append(dict(each))
+        elif "page" in (drawing := next(drawn)).media:
+            entries.append(drawing.to_dict())
     return [
         drawing
         for drawing in entries
@@ -288,57 +299,70 @@ def _axis_json(axis: Axis) -> JsonObject:
 def _facts_html(explanation: "Explanation") -> str:
     """Return the top of the document in plain HTML, readable without the script."""
     answer = explanation.answer
-    facts = [("Input", _quoted_html(_input_text(explanation.input)))]
+    facts = [("Input", quoted_html(input_text(explanation.input)))]
     if answer.get("error"):
-        facts.append(("No answer", _escape(answer["error"])))
+        facts.append(("No answer", escape(answer["error"])))
     elif answer:
-        facts.append(("Answer", _answer_html(answer, explanation.task)))
+        facts.append(("Answer", answer_html(answer, explanation.task)))
     if answer.get("notes"):
-        facts.append(("Note", _escape("; ".join(answer["notes"]))))
+        facts.append(("Note", escape("; ".join(answer["notes"]))))
     if answer.get("follows") is not None:
         facts.append(("Second text follows the first", f"probability {probability_text(answer['follows'])}"))
     if links := alignment_of(explanation):
         name, pairs = links
-        facts.append((name.capitalize(), f'<span title="source-target, from 0">{_escape(pairs)}</span>'))
+        facts.append((name.capitalize(), f'<span title="source-target, from 0">{escape(pairs)}</span>'))
     alternatives = answer.get("alternatives", ())[:ALTERNATIVES]
     if alternatives:
         items = "".join(
-            f"<li>{_answer_html(alternative, explanation.task)}</li>" for alternative in alternatives
+            f"<li>{answer_html(alternative, explanation.task)}</li>" for alternative in alternatives
         )
         facts.append(("Other answers", f"<ol>{items}</ol>"))
     for view, reason in explanation.unavailable.items():
-        facts.append((f"No view {view}", _escape(reason)))
+        facts.append((f"No view {view}", escape(reason)))
     lines = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
-    run, task = _escape(explanation.run), _escape(explanation.task)
+    run, task = escape(explanation.run), escape(explanation.task)
     heading = f'<h1><bdi>{run}</bdi> <span class="task">{task}</span></h1>'
     return f'{heading}\n<dl class="facts">{lines}</dl>'
 
 
-def _answer_html(answer: JsonMapping, task: str) -> str:
-    probability = answer_probability(answer, task)
-    probability_html = (
-        "" if probability is None else f' <span class="p">probability {probability_text(probability)}</span>'
+def provenance_html(explanation: "Explanation") -> str:
+    """Return what the document was made with; empty if that is not known."""
+    provenance = explanation.provenance
+    if not provenance:
+        return ""
+    weights = provenance.get("weights", "not known")
+    return (
+        f"\n<p>Model: run <bdi>{escape(explanation.run)}</bdi>, SHA-256 of its weights "
+        f'<span class="hash">{escape(weights)}</span>. Made with heedful {escape(provenance["heedful"])}; '
+        f"{escape(settings_line(provenance))}.</p>"
     )
+
+
+def answer_html(answer: JsonMapping, task: str) -> str:
+    """Return an answer with its probability, if it has one."""
+    probability = probability_of_answer(answer, task)
+    probability_html = f' <span class="p">{probability}</span>' if probability else ""
     text = answer_text(answer)
-    return (_quoted_html(text) if text else '<span class="hint">nothing</span>') + probability_html
+    return (quoted_html(text) if text else '<span class="hint">nothing</span>') + probability_html
 
 
-def _input_text(value: object) -> str:
+def input_text(value: object) -> str:
+    """Return an input as text."""
     if isinstance(value, str | Path | int | float):
         return str(value)
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_input_text(inner)}" for key, inner in value.items())
+        return "; ".join(f"{key}: {input_text(inner)}" for key, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return " | ".join(map(_input_text, value))
+        return " | ".join(map(input_text, value))
     return "an image"
 
 
-def _quoted_html(text: str) -> str:
-    """Return a text in its own writing direction, truncated to `LONGEST` characters."""
-    truncated = text if len(text) <= LONGEST else text[:LONGEST] + " \N{HORIZONTAL ELLIPSIS}"
-    return f'<span class="quoted" dir="auto">{_escape(truncated)}</span>'
+def quoted_html(text: str, longest: int = LONGEST) -> str:
+    """Return a text in its own writing direction, truncated to a number of characters."""
+    truncated = text if len(text) <= longest else text[:longest] + " \N{HORIZONTAL ELLIPSIS}"
+    return f'<span class="quoted" dir="auto">{escape(truncated)}</span>'
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Escape a text for HTML; lone surrogates, which UTF-8 cannot encode, are replaced."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))

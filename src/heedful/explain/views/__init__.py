@@ -61,12 +61,12 @@ VIEWS: dict[str, View] = {
         "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
     "occlusion": View(
-        "change of the answer if a word, or a patch of an image, is left out",
+        "fall of log-odds (of written words: log-probability) if a word or patch is left out",
         "words or patches",
         judges=(REPLACEMENT,),
     ),
     "replacement": View(
-        "change of the answer if a word is replaced by words of the training data",
+        "the same if a word or patch is replaced by those of the training data",
         "words or patches",
         judges=(LEAVING_OUT,),
     ),
@@ -193,6 +193,6 @@ def check_available(run: "LoadedRun", names: Sequence[str], n_inputs: int = 1) -
         raise RequestError(
             f"only the views {', '.join(names_before)} and {last} support several inputs, got {n_inputs} "
             "inputs; add one of these (--view NAME; in Python, views=[NAME]), or give one input (put a text "
-            "with spaces in quotes); to write the scores of the words of each input: "
+            "with spaces in quotes); for a page of each input: --out FOLDER; for the scores of its words: "
             f"--view {by_word} --out words.csv"
         )

@@ -1,12 +1,14 @@
 """View ``integrated-gradients``: the gradient of the answer along a path from a baseline to the input."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from heedful.explain.attribution.integrated_gradients import integrated_gradients
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
+from heedful.explain.summary import probability_text
+from heedful.explain.views.attributed import attribution_drawings, attribution_values
 from heedful.explain.views.shared import EMBEDDINGS, rounded_all
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
@@ -14,6 +16,9 @@ from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
+
+
+SIGNS = "positive: it supports the answer; negative: it speaks against it"
 
 
 def supports(run: LoadedRun) -> bool:
@@ -42,18 +47,27 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return bars by word, a matrix, or maps over an image."""
     largest = max(map(abs, values["gap"]))
-    note = f"{SIGNS}; {values['steps']} steps, completeness gap at most {largest:.2g}"
+    signs = "positive: it raises the number; negative: it lowers it" if values["unit"] == "number" else SIGNS
+    note = (
+        f"{signs}; {values['steps']} steps; completeness gap, by which the sum differs: at most {largest:.2g}"
+    )
     if len(values["scores"]) == 1 and None not in values["values"]:
         note = f"{_sum(explanation, values)}; {note}"
-    return attribution_drawings(explanation, values, "Integrated gradients", note)
+    return attribution_drawings(explanation, values, "Integrated gradients: {}", note)
 
 
 def _sum(explanation: "Explanation", values: JsonMapping) -> str:
-    """Return what the scores sum to, and whether the model gives the answer without the words, too."""
+    """Return what the scores sum to, and whether a text of mean words already gets the answer."""
     (value,), (baseline,), (scores,) = values["values"], values["baseline"], values["scores"]
     feature = "word" if explanation.axes[values["side"]].grid is None else "pixel"
     total = f"{sum(scores):+.2f} (these {feature}s)"
     text = f"{value:.2f} = {baseline:.2f} (the mean {feature} at every place) {total}"
     if values["unit"] == "log-odds" and baseline > 0:
-        text += ", which make the answer surer; the model gives it without them, too"
+        probability = probability_text(1 / (1 + math.exp(-baseline)))
+        text += (
+            f", which make the answer surer: with the mean {feature} at every place, it is the same, with "
+            f"probability {probability}"
+        )
+        if "removal" in values:
+            text += f"; what it is without {feature}s of this input is another question (table below)"
     return text

@@ -1,4 +1,4 @@
-"""View ``occlusion``: the change of the answer if a word or patch is left out."""
+"""View ``occlusion``: by how much the answer falls if a word or patch is left out."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import occlusion
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
+from heedful.explain.views.attributed import attribution_drawings, attribution_values, signs_note
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -42,4 +42,5 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return bars by word, a matrix, or maps over an image."""
     feature = "word" if explanation.axes[values["side"]].grid is None else "patch"
-    return attribution_drawings(explanation, values, f"Change if a {feature} is left out", SIGNS)
+    title, note = f"Fall of the {{}} if a {feature} is left out", signs_note(values["unit"], feature)
+    return attribution_drawings(explanation, values, title, note)

@@ -1,4 +1,4 @@
-"""View ``replacement``: the change of the answer if a word or patch is replaced by those of training data."""
+"""View ``replacement``: by how much the answer falls if a word or patch is replaced by training data."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from heedful.explain.attribution.measure import Measured
 from heedful.explain.attribution.occlusion import DRAWS, occlusion
 from heedful.explain.attribution.replacements import training_replacements
 from heedful.explain.drawings import Drawing
-from heedful.explain.views.attributed import SIGNS, attribution_drawings, attribution_values
+from heedful.explain.views.attributed import attribution_drawings, attribution_values, signs_note
 from heedful.runs.loading import LoadedRun
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -42,5 +42,6 @@ def compute(run: LoadedRun, prepared: ModelInput, explanations: Sequence["Explan
 def drawings(explanation: "Explanation", values: JsonMapping) -> list[Drawing]:
     """Return bars by word, a matrix, or maps over an image."""
     feature = "word" if explanation.axes[values["side"]].grid is None else "patch"
-    note = f"mean of {values['draws']} replacements from the training data; {SIGNS}"
-    return attribution_drawings(explanation, values, f"Change if a {feature} is replaced", note)
+    signs = signs_note(values["unit"], feature)
+    note = f"mean of {values['draws']} replacements from the training data; {signs}"
+    return attribution_drawings(explanation, values, f"Fall of the {{}} if a {feature} is replaced", note)

@@ -273,7 +273,7 @@ def group_by_length(
 def unknown_note(
     tokenizer: Tokenizer, texts: Sequence[str], ids: Iterable[Sequence[int]], side: str = ""
 ) -> str | None:
-    """Note how many words or tokens of an input are unknown; None if all are known.
+    """Note how many words or tokens of an input are unknown, and which; None if all are known.
 
     Args:
         tokenizer: of the texts.
@@ -287,7 +287,7 @@ def unknown_note(
         return None
     total = sum(i not in _NOT_WORDS for i in all_ids)
     share = f"{unknown:,} of {total:,} {_units(tokenizer, side)}"
-    return f"{share} {_are_unknown(unknown)}{_first_unknown(tokenizer, texts)}"
+    return f"{share} {_are_unknown(unknown)}{_every_unknown(tokenizer, texts)}"
 
 
 def is_of_unknown_words(note: str) -> bool:
@@ -352,6 +352,9 @@ def violated_note(names: Sequence[str]) -> str | None:
     return f"constraints not satisfied: {', '.join(names)}" if names else None
 
 
+MOST_NAMED = 20
+"""Maximum number of unknown words of an input that a note names."""
+
 _NOT_WORDS = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
 
 
@@ -366,6 +369,16 @@ def _units(tokenizer: Tokenizer, side: str) -> str:
 
 def _are_unknown(n: int) -> str:
     return f"{'is' if n == 1 else 'are'} unknown to this run"
+
+
+def _every_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
+    """Return a note on the words of an input that are unknown, or have an unknown part, each once."""
+    words = [*dict.fromkeys(word for text in texts for word in tokenizer.unknown_words(text))]
+    if not words:
+        return ""
+    named = ", ".join(map(quoted, words[:MOST_NAMED]))
+    more = f" and {len(words) - MOST_NAMED:,} more" if len(words) > MOST_NAMED else ""
+    return f" ({'' if tokenizer.model.config.kind == 'word' else 'in '}{named}{more})"
 
 
 def _first_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> str:

@@ -2,22 +2,27 @@
 
 import json
 import random
+import re
 
 import numpy as np
 import pytest
 
 import heedful
+from heedful.explain.attribution import faithfulness
 from heedful.explain.attribution.faithfulness import (
     BETTER,
     BY_CHANCE,
     METHODS,
     OTHER_DRAWS,
+    OVER_BEST,
     OVER_RANDOM,
     RANDOM,
     WORSE,
+    FaithfulnessEvaluation,
     Judgement,
     _over_random,
 )
+from heedful.tasks.metrics.score import Score
 
 FILLERS = ["a", "an", "the", "of", "on", "in", "at", "to", "by", "for", "with", "from", "into", "over"]
 DECIDING = {"good": "up", "bad": "down", "great": "up", "awful": "down"}
@@ -80,7 +85,7 @@ def test_the_planted_word_is_found_by_every_method_and_no_random_order_is_as_fai
     own = scores[OTHER_DRAWS].details
     for name in ("occlusion", "integrated-gradients", "gradients"):
         assert own["rank_correlation"] > scores[name].details["rank_correlation"]
-        assert own["sign_agreement"] >= scores[name].details["sign_agreement"]
+        assert own["sign_agreement"] >= (scores[name].details["sign_agreement"] or 0.0)
     for row in rows:
         seen = run.explain(row["text"], kinds=[], views=["occlusion", "replacement", "integrated-gradients"])
         for view in seen.views.values():
@@ -104,7 +109,12 @@ def test_the_verdict_is_that_of_the_interval_over_inputs_and_the_table_fits(run)
         ]
         # Each answer has one part, so that the mean over answers is that over inputs.
         assert np.mean([each["comprehensiveness"] for each in own]) == pytest.approx(float(score))
-        for measure in ("sufficiency", "top_sign"):
+        if name == "gradients":  # it has no sign
+            assert score.details["top_sign"] is score.details["sign_agreement"] is None
+            assert all(each["top_sign"] is each["sign_agreement"] is None for each in own)
+            (line,) = (line for line in lines if line.startswith("    gradients ") and "(" not in line)
+            assert line.split()[4:6] == ["-", "-"]
+        for measure in ("sufficiency", "top_sign")[: 1 + (name != "gradients")]:
             assert np.nanmean([each[measure] for each in own]) == pytest.approx(score.details[measure])
         if name in (RANDOM, OTHER_DRAWS):
             assert OVER_RANDOM not in score.details
@@ -144,6 +154,77 @@ def test_a_random_order_is_not_better_than_another_one_and_a_reversed_one_is_wor
     assert _over_random(by_input(measured[0] + 0.2), by_input(measured[1]))["verdict"] == BETTER
     assert _over_random(by_input(measured[0] - 0.2), by_input(measured[1]))["verdict"] == WORSE
     assert _over_random(by_input(measured[0, :1]), by_input(measured[1])) is None
+
+
+def concluded(**methods):
+    """The conclusion for methods with a value, a verdict, and the upper end of the interval to the best."""
+    scores = []
+    for name, (value, verdict, high) in methods.items():
+        judge = "leaving out" if name == "replacement" else "replacement"
+        below = {} if high is None else {OVER_BEST: {"high": high}}
+        over = {"difference": value, "low": value, "high": value, "verdict": verdict}
+        details = {"judge": judge, OVER_RANDOM: over, **below}
+        scores.append(Score(name.replace("_", "-"), value, "s", details, {"rows": 9, "judged": 8}))
+    return FaithfulnessEvaluation("test", scores).conclusion
+
+
+@pytest.mark.parametrize(
+    ("methods", "conclusion"),
+    [
+        (
+            {
+                "occlusion": (0.5, BETTER, None),
+                "integrated_gradients": (0.4, BETTER, -0.1),
+                "gradients": (0.3, BY_CHANCE, -0.2),
+                "replacement": (0.6, BETTER, None),
+            },
+            "On these inputs, of the views judged by replacement, occlusion found the deciding words best; "
+            "replacement, the only view judged by leaving out, was better than a random order (judges cannot "
+            "be compared). Not better than a random order: gradients.",
+        ),
+        (
+            {"occlusion": (0.5, BETTER, 0.01), "integrated_gradients": (0.51, BETTER, None)},
+            "On these inputs, of the views judged by replacement, integrated-gradients found the deciding "
+            "words best, and occlusion as well within chance. Not better than a random order: none.",
+        ),
+        (
+            {"occlusion": (0.1, BY_CHANCE, None), "gradients": (0.0, WORSE, 0.0)},
+            "On these inputs, no view judged by replacement was better than a random order. Not better than "
+            "a random order: occlusion, gradients.",
+        ),
+    ],
+)
+def test_the_conclusion_names_the_best_view_of_each_judge_and_those_that_are_not_to_be_shown(
+    methods, conclusion
+):
+    assert concluded(**methods) == conclusion
+
+
+@pytest.mark.slow
+def test_in_python_the_same_is_shown_and_the_best_is_that_of_the_highest_value(run):
+    found = run.faithfulness(data=planted(12, 4))
+    lines = [*found.lines()]
+    assert str(found) == repr(found) == "\n".join(["data: 12 of 12 inputs", *lines, *found.notes])
+    assert " ".join(" ".join(lines).split()).endswith(found.conclusion)
+    by_replacement = [found[name] for name in METHODS if found[name].details["judge"] == "replacement"]
+    best = max(by_replacement, key=float)
+    assert OVER_BEST not in best.details
+    for score in by_replacement:
+        if score is not best:
+            over = score.details[OVER_BEST]
+            assert over["difference"] == pytest.approx(float(score) - float(best))
+            assert over["low"] <= over["difference"] <= over["high"]
+    assert run.faithfulness(data=planted(1, 4)).conclusion == ""
+
+
+@pytest.mark.slow
+def test_a_long_measurement_is_announced(run, monkeypatch):
+    monkeypatch.setattr(faithfulness, "LONG", 0.0)
+    logged: list[str] = []
+    source = next(iter(run.data_sets("test").values()))
+    faithfulness.evaluate_faithfulness(run, "test", source, limit=7, log=logged.append)
+    (line,) = logged
+    assert re.fullmatch(r"test: 7 inputs take about \d+ (seconds|minutes); --limit N takes fewer", line)
 
 
 @pytest.mark.slow

@@ -1,13 +1,16 @@
 """What remains of an answer without words: compared with predictions for texts without them."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
+import torch
 
 from heedful.errors import DataError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.attribution import replacements
 from heedful.explain.attribution.features import tokens_by_word
-from heedful.explain.attribution.removal import DRAWS
+from heedful.explain.attribution.removal import CHOICES, _choices
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.drawings import Table
 from heedful.explain.views import VIEWS, view_module
@@ -55,14 +58,29 @@ def test_the_removed_words_are_those_ranked_first_and_values_are_those_of_predic
         rows, n_parts = scores, 1
     for row, part in zip(rows, removal["parts"], strict=True):
         assert part["value"] * n_parts == pytest.approx(measured(()), rel=1e-4)
+        supporting = int((row > 0).sum())
+        assert part["supporting"] == supporting > 0
         sizes = [len(step["words"]) for step in part["steps"]]
-        assert sizes == sorted({1, 3, -(-len(words) // 5)})
+        most = min(supporting, len(words) - 1)
+        assert sizes == sorted({min(size, most) for size in (1, 3, -(-len(words) // 5))})
         for size, step in zip(sizes, part["steps"], strict=True):
             assert step["words"] == np.argsort(-row, kind="stable")[:size].tolist()
             assert step["value"] * n_parts == pytest.approx(measured(step["words"]), rel=1e-4)
-            chosen = [np.random.default_rng((size, i)).permutation(len(words))[:size] for i in range(DRAWS)]
-            random = np.mean([measured(each) for each in chosen])
-            assert step["random"] * n_parts == pytest.approx(random, rel=1e-4)
+            others = [i for i in range(len(words)) if i not in step["words"]]
+            choices = [*combinations(others, size)]
+            assert step["choices"] == min(len(choices), CHOICES)
+            if not choices:
+                assert step["random"] is None
+            elif len(choices) <= CHOICES:
+                random = np.mean([measured(each) for each in choices])
+                assert step["random"] * n_parts == pytest.approx(random, rel=1e-4)
+            if name == "classification":
+                shorter = " ".join(word for i, word in enumerate(words) if i not in step["words"])
+                (new,) = run.predict([shorter])
+                assert step["label"]["output"] == new.text
+                assert step["label"]["probability"] == pytest.approx(new.confidence, rel=1e-4)
+            else:
+                assert "label" not in step
 
 
 @pytest.mark.parametrize("view", JUDGED)
@@ -76,9 +94,9 @@ def test_a_span_keeps_its_ends_and_its_probability_is_that_of_its_score(explaine
     assert part["value"] == pytest.approx(predicted.confidence, rel=1e-4)
     for step in part["steps"]:
         assert 0 <= step["value"] <= 1
-        assert 0 <= step["random"] <= 1
+        assert step["random"] is None or 0 <= step["random"] <= 1
     removed = {index for step in part["steps"] for index in step["words"]}
-    assert removed
+    assert removed or not any(part["supporting"] for part in removal["parts"])
     reading = prepare_input(run, given)
     words = tokens_by_word(reading.axes["input"])
     for end in reading.targets.answers.tolist():
@@ -104,8 +122,55 @@ def test_answers_about_words_or_patches_are_not_judged(explained, name, view):
 def test_a_single_word_is_not_judged_and_of_few_not_all_are_removed(explained):
     run, _ = explained("classification")
     assert "removal" not in removal_of(run, "cat", "replacement")
-    (part,) = removal_of(run, "the cat sat", "replacement")["removal"]["parts"]
-    assert [len(step["words"]) for step in part["steps"]] == [1]
+    view = removal_of(run, "the cat sat", "replacement")
+    (part,) = view["removal"]["parts"]
+    n = sum(score > 0 for score in view["scores"][0])
+    assert [len(step["words"]) for step in part["steps"]] == [*range(1, min(n, 2) + 1)]
+
+
+def test_choices_are_different_and_never_have_the_removed_words():
+    others = np.array([0, 2, 3, 5, 6, 7, 9, 11, 12])
+    assert sorted(_choices(others, 1)) == [[i] for i in others]
+    assert sorted(_choices(others, 2)) == [[*pair] for pair in combinations(others, 2)]
+    many = _choices(others, 4)
+    assert many == _choices(others, 4)
+    assert len({tuple(each) for each in many}) == len(many) == CHOICES
+    for each in many:
+        assert len({*each}) == 4
+        assert {*each} <= {*others}
+    assert _choices(others, 10) == []
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_only_words_that_support_the_answer_are_removed(explained, monkeypatch, sign):
+    run, _ = explained("classification")
+    words = TEXT.split()
+    scores = np.array([sign * (i % 3 == 0) - 0.5 for i in range(len(words))])
+    monkeypatch.setattr(
+        "heedful.explain.views.occlusion.occlusion", lambda measured: torch.tensor(scores)[:, None]
+    )
+    seen = explain_input(run, TEXT, maps=NO_MAPS, views=["occlusion"])
+    (part,) = seen.views["occlusion"]["removal"]["parts"]
+    removed = [step["words"] for step in part["steps"]]
+    table = view_module("occlusion").drawings(seen, seen.views["occlusion"])[-1]
+    if sign < 0:
+        assert (part["supporting"], removed) == (0, [])
+        assert "none of the words supports it" in table.note
+        assert len(table.rows) == 1
+    else:
+        assert part["supporting"] == 3
+        assert removed == [[0], [0, 3], [0, 3, 6]]
+        assert "3 of the words support it" in table.note
+
+
+def test_a_given_label_is_compared_with_the_one_that_is_predicted(explained):
+    run, _ = explained("classification")
+    (prediction,) = run.predict([TEXT])
+    other = min(prediction.label_probabilities().items(), key=lambda pair: pair[1])[0]
+    seen = explain_input(run, TEXT, maps=NO_MAPS, views=["occlusion"], options=AnswerOptions(target=other))
+    (part,) = seen.views["occlusion"]["removal"]["parts"]
+    assert part["answer"] == other
+    assert part["label"]["output"] == prediction.text
 
 
 @pytest.mark.parametrize("view", JUDGED)
@@ -140,7 +205,11 @@ def test_every_medium_has_a_table_with_all_its_numbers(explained, name, view):
     for table, part in zip(tables, removal["parts"], strict=True):
         assert isinstance(table, Table)
         assert table.media == {"page", "terminal", "image"}
-        found = [[float(cell) for cell in row[1:]] for row in table.rows]
-        values = [[part["value"]] * 2, *([step["value"], step["random"]] for step in part["steps"])]
-        np.testing.assert_allclose(found, values, rtol=1e-3, atol=6e-5)
+        found = [[np.nan if cell == "-" else float(cell) for cell in row[1:3]] for row in table.rows]
+        steps = [
+            (step["value"], np.nan if step["random"] is None else step["random"]) for step in part["steps"]
+        ]
+        np.testing.assert_allclose(found, [(part["value"],) * 2, *steps], rtol=1e-3, atol=6e-5)
+        labels = [each["label"]["output"] for each in (part, *part["steps"]) if "label" in each]
+        assert [row[3].rpartition(" ")[0] for row in table.rows if len(row) > 3] == labels
         assert ("left out" in table.note) == (removal["judge"] == "leaving out")

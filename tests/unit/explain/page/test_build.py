@@ -13,8 +13,7 @@ import pytest
 from constructed import HOSTILE, hostile, image, large, translation, without_maps
 
 from heedful.errors import RequestError
-from heedful.explain.page import page
-from heedful.explain.page.build import ABOUT_WEIGHTS, MAX_WHOLE_WEIGHTS, SCRIPT, as_script, page_data
+from heedful.explain.page.build import ABOUT_WEIGHTS, MAX_WHOLE_WEIGHTS, SCRIPT, as_script, page, page_data
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
 from heedful.explain.summary import summary_matrix, word_alignment
 
@@ -252,8 +251,11 @@ def test_the_facts_are_there_without_a_script():
     assert links == word_alignment(summary_matrix(translation()))
     assert text == "I enjoyed the film transformers"
     probability = np.exp(sum(translation().answer["log_probs"]))
-    assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f}"
-    assert others == f"naan padam rasiththen probability {np.exp(-1.5):.4f}"
+    log_probs = translation().answer["log_probs"]
+    product = f"product of {len(log_probs)} probabilities; geometric mean {np.exp(np.mean(log_probs)):.4f}"
+    assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f} ({product})"
+    product = f"product of 2 probabilities; geometric mean {np.exp(-0.75):.4f}"
+    assert others == f"naan padam rasiththen probability {np.exp(-1.5):.4f} ({product})"
 
 
 def test_the_score_of_a_label_is_its_probability_and_other_scores_are_none():

@@ -29,9 +29,9 @@ from PIL import Image
 from heedful.explain.alignment.word_alignment import merge_subwords
 from heedful.explain.attention_map import BestHead
 from heedful.explain.drawing.matrix import thumbnail
-from heedful.explain.drawings import Cell, Table, TokenValues
+from heedful.explain.drawings import Cell, Heat, Table, TokenValues, share_scales
 from heedful.explain.explanation import Explanation
-from heedful.explain.page import page
+from heedful.explain.page.build import page
 from heedful.explain.patterns.classes import CLASSES
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
@@ -479,6 +479,31 @@ def test_drawings_have_notes_and_words_of_their_own(browser, opened):
     assert texts(browser, "#more td strong") == ["naan"]
     assert texts(browser, "#more td") == ["x", "naan.50", "y", "z"]
     assert tints_of(browser, "#more td.tinted")[1] == [0x1F, 0x77, 0xB4]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_views_of_one_unit_have_one_scale_that_is_shown(browser, opened, dark):
+    one = TokenValues("one", "nowhere", [2.0, -0.5, None], ["a", "b", "c"], unit="log-odds", unknown=[1])
+    other = TokenValues("other", "nowhere", [0.5, -0.02], ["a", "b"], unit="log-odds")
+    matrix = Heat("heat", np.array([[0.5, -0.25]]), ["x"], ["a", "b"], largest=2.0, unit="log-odds")
+    alone = TokenValues("alone", "nowhere", [0.5, 0.25], ["a", "b"])
+    drawings = share_scales([one, other, matrix, alone])
+    opened(replace(translation(), views={each.title: each.to_dict() for each in drawings}), dark=dark)
+    values = np.array([2.0, -0.5, 0.5, -0.02, 1.0, -0.5, 0.5, 0.25])
+    ends = np.array([2.0] * 6 + [0.5] * 2)
+    found = [tint for tint in tints_of(browser, "#more .chip, #more td.tinted") if tint is not None]
+    for tint, value, end in zip(found, values, ends, strict=True):
+        ramp = scale("minus" if value < 0 else "plus", dark)
+        assert np.abs(tint - ramp[round(255 * 0.62 * abs(value) / end)]).max() <= 1
+    legends = texts(browser, "#more .legend")
+    assert legends == ["-2.002.00 log-odds"] * 3
+    bars = pixels(browser, "#more .legend canvas")
+    ends = [scale("minus", dark)[round(255 * 0.62)], scale("plus", dark)[round(255 * 0.62)]]
+    assert np.abs(bars[0, [0, -1], :3] - ends).max() <= 2
+    unknown = browser.execute(
+        "return [...document.querySelectorAll('#more .unknown')].map((c) => c.textContent)"
+    )
+    assert unknown == ["b unknown-0.50"]
 
 
 def test_the_tables_of_views_tell_their_numbers(browser, opened):

@@ -1,10 +1,11 @@
-"""What is told of words that a vocabulary does not have: how many, of how many, and the first of them."""
+"""What is told of words that a vocabulary does not have: how many, of how many, and which."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.tasks.inputs.texts import (
+    MOST_NAMED,
     is_of_unknown_words,
     join_notes,
     unknown_note,
@@ -26,11 +27,11 @@ def note(tokenizer, *texts, side=""):
 
 def test_the_words_that_are_not_known_are_counted():
     assert note(WORDS, "unicorn zebra", side="source") == (
-        "2 of 2 source words are unknown to this run (the first: 'unicorn')"
+        "2 of 2 source words are unknown to this run ('unicorn', 'zebra')"
     )
-    assert note(WORDS, "the zebra sat") == "1 of 3 words is unknown to this run (the first: 'zebra')"
+    assert note(WORDS, "the zebra sat") == "1 of 3 words is unknown to this run ('zebra')"
     assert note(WORDS, "the cat", "zebra, cat") == (
-        "2 of 5 words are unknown to this run (the first: 'zebra')"  # the comma is a word too
+        "2 of 5 words are unknown to this run ('zebra', ',')"  # the comma is a word too
     )
     assert note(WORDS, "the cat") is None
     assert note(WORDS, "") is None
@@ -38,15 +39,21 @@ def test_the_words_that_are_not_known_are_counted():
 
 @given(st.lists(st.sampled_from(KNOWN + STRANGE), max_size=9))
 @settings(max_examples=30, deadline=None)
-def test_the_first_is_the_first_and_the_count_is_that_of_the_words(words):
+def test_all_are_named_once_in_order_and_the_count_is_that_of_the_words(words):
     strange = [word for word in words if word in STRANGE]
     found = note(WORDS, " ".join(words))
     if not strange:
         assert found is None
         return
     assert found.startswith(f"{len(strange)} of {len(words)} words ")
-    assert found.endswith(f"(the first: {strange[0]!r})")
+    assert found.endswith(f"({', '.join(map(repr, dict.fromkeys(strange)))})")
     assert WORDS.unknown_words(" ".join(words)) == strange
+
+
+def test_of_many_unknown_words_the_first_are_named():
+    strange = [f"x{i}y" for i in range(MOST_NAMED + 3)]
+    names = ", ".join(f"'{word}'" for word in strange[:MOST_NAMED])
+    assert note(WORDS, " ".join(strange)).endswith(f"unknown to this run ({names} and 3 more)")
 
 
 @pytest.mark.parametrize("side", ["", "source"])
@@ -64,12 +71,12 @@ def test_words_are_told_as_they_are_read():
         ["the cat ."] * 2,
         PreprocessingConfig(moses="en", lowercase=True),
     )
-    assert note(side, "The Zebra.") == "1 of 3 words is unknown to this run (the first: 'zebra')"
+    assert note(side, "The Zebra.") == "1 of 3 words is unknown to this run ('zebra')"
 
 
 def test_pieces_are_not_called_words():
     signs = train_tokenizer(CharacterConfig(kind="character", byte_fallback=False), ["the cat sat"] * 2)
-    assert note(signs, "the bat") == "1 of 7 tokens is unknown to this run (the first in 'bat')"
+    assert note(signs, "the bat") == "1 of 7 tokens is unknown to this run (in 'bat')"
     assert note(signs, "the tea") is None
 
 

@@ -19,6 +19,7 @@ const LIST = 32; // maximum keys listed without selection; of more, the LISTED l
 const LISTED = 24;
 const TABLE = 2500; // maximum weights in a table; larger maps show one row
 const NUMBERED = 120; // maximum tokens with their value shown below them
+const UNKNOWN = "<unk>"; // token of a word that is not in the vocabulary
 const TINT = 0.62; // maximum position of a chip on the colour scale, so that its text is readable
 
 const state = { map: 0, view: 0, unit: "tokens", query: 0, key: 0, direction: "out", scale: "greatest", cell: 0 };

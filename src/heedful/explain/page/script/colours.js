@@ -65,12 +65,12 @@ function paint(canvas, values, rows, columns, greatest) {
 }
 
 /** Create a colour bar from `least` (0, or the negative of the maximum) to `greatest`.
-    If rows sum to 1 over `among` tokens, it marks the colour of uniform attention. */
-function colourBar(greatest, { among = null, least = 0, label = number } = {}) {
+    The colours go up to the share `end` of their scale. If rows sum to 1 over `among` tokens, it marks the colour of uniform attention. */
+function colourBar(greatest, { among = null, least = 0, label = number, end = 1 } = {}) {
   const canvas = element("canvas", { role: "img", "aria-label": `colours from ${least ? label(least) : 0} to ${label(greatest)}` });
-  paint(canvas, Array.from({ length: 256 }, (_, n) => least + (n / 255) * (greatest - least)), 1, 256, greatest);
+  paint(canvas, Array.from({ length: 256 }, (_, n) => least + (n / 255) * (greatest - least)), 1, 256, greatest / end);
   const bar = element("span", { class: "colours" }, canvas);
-  const ends = [least ? label(least) : "0", bar, greatest === 1 ? "1" : label(greatest)];
+  const ends = [least ? label(least) : "0", bar, greatest === 1 && !least ? "1" : label(greatest)];
   if (among === null) return ends;
   bar.append(element("i", { style: { "--at": greatest > 0 ? limited(1 / among / greatest, 0, 1) : 0 } }));
   return [...ends, element("span", { class: "even" }, `uniform: 1/${among} = ${number(1 / among)}`)];

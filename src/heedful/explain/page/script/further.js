@@ -1,12 +1,14 @@
 /* Probabilities of predicted tokens, and further views. */
 
-/** Create tokens coloured by a value; the scale ends at `most`. */
-function numbered(tokens, values, most, label) {
+/** Create tokens coloured by a value; the colours end at `most`. `unknown` has the indices of unknown words. */
+function numbered(tokens, values, most, label, unknown = []) {
   const short = tokens.length <= NUMBERED;
   const chips = tokens.map((token, n) => {
     const value = values[n] ?? null;
     const text = value === null ? "no value" : label(value);
-    const chip = element("span", { class: "chip", title: `${shown(token)}: ${text}` }, shown(token));
+    const isUnknown = unknown.includes(n);
+    const chip = element("span", { class: isUnknown ? "chip unknown" : "chip", title: `${shown(token)}${isUnknown ? " (unknown)" : ""}: ${text}` }, isUnknown ? element("span", { class: "word" }, shown(token)) : shown(token));
+    if (isUnknown) chip.append(element("em", {}, " unknown"));
     chip.append(short ? element("small", {}, value === null ? "\u00a0" : text) : element("span", { class: "unseen" }, ` ${text}`));
     if (value !== null) tint(chip, most > 0 ? value / most : 0);
     return chip;
@@ -41,10 +43,17 @@ function drawnView(view) {
 
 /** Draw a view with a value per token, or per word of its `labels`. */
 function tokensView(view) {
-  const most = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
+  const own = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
   const signed = view.values.some((value) => value < 0);
-  const label = aligned(most);
-  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", numbered(view.labels ?? DATA.sides[view.side].tokens, view.values, most, label));
+  const strip = numbered(view.labels ?? DATA.sides[view.side].tokens, view.values, view.scale ?? own, aligned(own), view.unknown);
+  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", strip, ...sharedScale(view, signed));
+}
+
+/** Draw the scale that views of one unit share: its colours are those of backgrounds of text. */
+function sharedScale({ scale, unit }, signed) {
+  if (scale === undefined) return [];
+  const bar = colourBar(scale, { least: signed ? -scale : 0, label: aligned(scale), end: TINT });
+  return [element("div", { class: "legend" }, ...bar, ` ${unit}`)];
 }
 
 function tableView(view) {
@@ -93,20 +102,21 @@ function namedHeat(view) {
   const label = aligned(most);
   const top = element("tr", {}, element("td"), ...view.columns.map((name) => element("th", { scope: "col" }, named(name))));
   const levels = sixteen(view.levels);
+  const signed = levels.some((level) => level > 0 && level < (LEVELS + 1) / 2);
   const rows = view.rows.map((name, i) => {
     const cells = view.columns.map((_, j) => {
       const level = levels[i * view.columns.length + j];
       if (level === 0) return element("td", {}, "\u2013");
       const value = (2 * (level - 1)) / (LEVELS - 1) - 1;
       const cell = element("td", { class: "tinted" }, label(value * most));
-      tint(cell, value);
+      tint(cell, (value * most) / (view.scale ?? most));
       return cell;
     });
     return element("tr", {}, element("th", { scope: "row" }, named(name)), ...cells);
   });
   const table = element("table", { class: "plain" }, element("thead", {}, top), element("tbody", {}, ...rows));
-  const hint = levels.some((level) => level > 0 && level < (LEVELS + 1) / 2) ? "Blue: positive; red: negative." : "Stronger colour: larger value.";
-  return headed(view.title, hint, element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
+  const hint = signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.";
+  return headed(view.title, hint, element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table), ...sharedScale(view, signed));
 }
 
 /** Draw values from -1 to 1 as one image: positive blue, negative red, NaN empty. */
@@ -116,15 +126,16 @@ function heatView(view) {
   const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} values`, width: columns, height: rows });
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
+  const share = (view.largest ?? 1) / (view.scale ?? view.largest ?? 1);
   sixteen(view.levels).forEach((level, n) => {
     if (level === 0) return;
     const value = (2 * (level - 1)) / (LEVELS - 1) - 1;
-    pixels[n] = (value < 0 ? colours.minus : colours.plus).packed[Math.round(255 * Math.abs(value))];
+    pixels[n] = (value < 0 ? colours.minus : colours.plus).packed[Math.round(255 * Math.abs(value) * share)];
   });
   canvas.getContext("2d").putImageData(image, 0, 0);
   const scale = Math.max(1, Math.floor(420 / Math.max(rows, columns)));
   canvas.style.setProperty("width", `${scale * columns}px`);
-  const most = number(view.largest ?? 1);
+  const most = number(view.scale ?? view.largest ?? 1);
   return headed(view.title, `Blue: ${most}; red: -${most}.`, element("div", { class: "heat" }, canvas));
 }
 

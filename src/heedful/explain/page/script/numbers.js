@@ -94,6 +94,7 @@ function unitsOf(name, unit) {
     }
     found.of.push(places.get(key));
     found.pieces[places.get(key)] += 1;
+    if (word >= 0 && token === UNKNOWN && side.surface[word] !== UNKNOWN) found.labels[places.get(key)] = `${side.surface[word]} [unknown]`;
   });
   return found;
 }
