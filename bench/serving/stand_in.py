@@ -26,7 +26,7 @@ def front(kind: str, arguments: Sequence[str]) -> None:
     from heedful.serve import engines
 
     def popen(command: Sequence[str], **settings: Any) -> Any:
-        return subprocess.Popen([sys.executable, __file__, "engine", kind, command[-1]], **settings)
+        return subprocess.Popen([sys.executable, __file__, "engine", kind, command[-2]], **settings)
 
     engines.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
         Popen=popen, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired

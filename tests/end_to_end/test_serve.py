@@ -19,6 +19,7 @@ from heedful.errors import DataError, RequestError
 from heedful.explain.alignment import occlusion_agreement
 from heedful.explain.views import OVER_INPUTS
 from heedful.serve.answering import Answering, Body
+from heedful.serve.description import description_of
 
 KINDS = ["translation", "classification", "tagging", "language-modelling", "image-classification"]
 SAMPLE = {"kind": "sample", "seed": 3}
@@ -442,3 +443,29 @@ def test_views_over_several_inputs_are_refused_with_the_reason(service, view):
     status, found = service.post("translation", "explain", {"inputs": ["a b"], "views": ["attention", view]})
     assert status == 422
     assert found["error"]["message"] == f"views: {view} compares several inputs, and a request has one"
+
+
+def test_a_setting_of_decoding_as_an_option_is_told_where_it_belongs(service):
+    status, found = service.post("language-modelling", "predict", {"inputs": ["a"], "temperature": 0.5})
+    assert status == 422
+    assert '{"decoding": {"kind": "sample", "temperature"' in found["error"]["message"]
+
+
+def test_the_description_says_whether_a_run_aligns_and_has_slots(service, runs, tmp_path, monkeypatch):
+    described = {run["name"]: run for run in json.loads(service.get("/v1/runs")[1])["runs"]}
+    assert {name: run["aligns"] for name, run in described.items()} == {
+        name: name == "translation" for name in KINDS
+    }
+    assert {name: run["slots"] for name, run in described.items()} == {
+        name: 64 * (name == "language-modelling") for name in KINDS
+    }
+    run = shutil.copytree(runs["translation"], tmp_path / "run")
+    (run / "alignment.json").unlink()
+    answering = Answering(load(run), "auto", lambda: ())
+    assert description_of(answering, 0)["aligns"]
+
+    def missing(*arguments):
+        raise DataError("rows.jsonl: no such file")
+
+    monkeypatch.setattr(occlusion_agreement, "chosen_splits", missing)
+    assert not description_of(answering, 0)["aligns"]

@@ -192,3 +192,10 @@ def test_what_is_unusual_is_noted(service, run):
         assert status == 200
         assert set(expected.notes) <= {*found}
         assert len(found) == len({*found})
+
+
+def test_json_that_calls_itself_a_form_is_read(service, texts):
+    """As ``curl -d '{…}'`` sends it."""
+    payload = json.dumps({"q": "a b c", "source": "en", "target": "ta"}).encode()
+    status, data = service.request("POST", "/translate", payload, FORM)
+    assert (status, json.loads(data)["translatedText"]) == (200, texts[0])

@@ -154,6 +154,10 @@ def _named(runs: Sequence[str]) -> dict[str, tuple[Path, Languages]]:
         if name in named:
             raise RequestError(f"{name}: two runs have this name; give NAME=RUN")
         folder = RunFolder(path)
+        if ":" in path.rpartition("=")[2] and not folder.path.exists():
+            raise RequestError(
+                f"{given}: no such run; languages are codes, as in {path.rpartition('=')[0]}=en:ta"
+            )
         if not folder.is_unfinished:
             folder.read_card()
         named[name] = folder.path.resolve(), languages

@@ -331,6 +331,11 @@ class Answering:
 def _check_names(options: Mapping[str, Any], supported: Any) -> None:
     for name in options:
         if name not in supported:
+            if name in SampleSettings.model_fields and "decoding" in supported:
+                raise RequestError(
+                    f"{name}: unknown option; it is a setting of decoding, as in "
+                    '{"decoding": {"kind": "sample", "temperature": 0.8}}'
+                )
             raise RequestError(f"{name}: unknown option{nearest(name, sorted(supported))}")
     for name in OBJECTS:
         if name in options and not isinstance(options[name], dict):

@@ -35,7 +35,7 @@ class StreamBody(RequestBody):
     attention: Annotated[bool | None, Field(description="Return attention over the source.")] = None
     max_new_tokens: Annotated[Count | None, Field(description="Maximum length of a continuation.")] = None
     stop: Annotated[list[str] | None, Field(description="A continuation ends before any of these.")] = None
-    prefix: Annotated[str | None, Field(description="Beginning of the output.")] = None
+    prefix: Annotated[str | None, Field(description="Text before every input, such as examples.")] = None
     regex: Annotated[str | None, Field(description="What the whole output matches.")] = None
     json_schema: Annotated[dict[str, Any] | None, Field(description="What the output is valid by.")] = None
     gap: Annotated[str | None, Field(description="What a masked language model replaces.")] = None

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from heedful.explain.alignment.predictions import can_align
 from heedful.explain.views import OVER_INPUTS, VIEWS, views_of
 from heedful.nn.attention.heads import MultiHead
 from heedful.recipes.schema import Recipe
@@ -33,6 +34,7 @@ def description_of(answering: Answering, slots: int) -> JsonObject:
         "languages": languages_of(run.recipe),
         "max_new_tokens": max_new_tokens(run.recipe),
         "slots": slots,
+        "aligns": can_align(run, run.predictor(precision=answering.precision)),
         "scores": isinstance(task, TextScoring),
         "labels": run.labels,
         "views": {name: VIEWS[name].description for name in views_of(run) if name not in OVER_INPUTS},

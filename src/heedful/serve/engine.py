@@ -1,6 +1,6 @@
 """The process that computes: one run, one thread for answers and one for explanations.
 
-    python -m heedful.serve.engine DESCRIPTOR     (started by `heedful.serve.engines`, never by hand)
+    python -m heedful.serve.engine DESCRIPTOR NAME     (started by `heedful.serve.engines`, never by hand)
 
 | frame to the engine | |
 |---|---|
@@ -388,7 +388,7 @@ def _json(value: object) -> bytes:
 
 
 def main() -> None:
-    """Serve on the socket whose file descriptor is the only argument."""
+    """Serve on the socket whose file descriptor is the first argument; the second is the name of the run."""
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         Engine(connection).serve()
 

@@ -197,7 +197,8 @@ class EngineProcess:
         own, other = socket.socketpair()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with other:
-            command = [sys.executable, "-P", "-m", "heedful.serve.engine", str(other.fileno())]
+            # Its name is for people who look at processes.
+            command = [sys.executable, "-P", "-m", "heedful.serve.engine", str(other.fileno()), self.run.name]
             self.process = subprocess.Popen(
                 command,
                 pass_fds=[other.fileno()],

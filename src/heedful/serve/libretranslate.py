@@ -251,7 +251,8 @@ async def translation_of(request: Request, limits: Limits) -> Translation:
         GoneError: the client left before its end.
     """
     payload = await body_of(request, limits)
-    if request.headers.get("content-type", "").partition(";")[0].strip() == FORM:
+    is_form = request.headers.get("content-type", "").partition(";")[0].strip() == FORM
+    if is_form and not payload.lstrip().startswith(b"{"):  # curl says so of all that it sends
         payload = json.dumps(_fields(payload)).encode()
     return valid(payload, Translation)
 

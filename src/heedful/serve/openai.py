@@ -148,11 +148,11 @@ class OpenAI:
             if body.stream:
                 asked.verb = "stream"
                 chunks = self._chunks(asked, served, body, content)
-                return await self.handlers.sent(ending_with(chunks, self._error_chunk), request)
+                return _with_400(await self.handlers.sent(ending_with(chunks, self._error_chunk), request))
             with self.handlers.noted(asked):
                 found = await self.handlers.ask(asked, content, request)
         except (RefusedError, GoneError) as error:
-            return self.handlers.refusal(error)
+            return _with_400(self.handlers.refusal(error))
         return json_response(self._completions(body, found["completions"]))
 
     def _completion_request(self, body: Completions) -> tuple[Served, JsonObject]:
@@ -236,7 +236,7 @@ class OpenAI:
                 if problem := next((each["error"] for each in found["embeddings"] if "error" in each), None):
                     raise RefusedError(problem, 422, "invalid")
         except (RefusedError, GoneError) as error:
-            return self.handlers.refusal(error)
+            return _with_400(self.handlers.refusal(error))
         packs = body.encoding_format == "base64"
         data = [
             {
@@ -249,6 +249,13 @@ class OpenAI:
         ]
         usage = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
         return json_response({"object": "list", "model": body.model, "data": data, "usage": usage})
+
+
+def _with_400(response: Response) -> Response:
+    """Return a response with the status that OpenAI's service has for requests that are not valid."""
+    if response.status_code == 422:
+        response.status_code = 400
+    return response
 
 
 def notes_of(answer: JsonObject) -> dict[str, list[str]]:

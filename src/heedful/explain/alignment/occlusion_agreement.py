@@ -73,6 +73,14 @@ def select_by_occlusion(run: LoadedRun, progress: Progress = lambda n: None) -> 
     return ShownHead(choice, f"agrees best with occlusion on {rows}: {agreements[choice]:.0%}")
 
 
+def has_validation_pairs(run: LoadedRun) -> bool:
+    """Return whether there are rows to select a head with; only the first ones are read."""
+    try:
+        return next(_validation_pairs(run), None) is not None
+    except DataError:
+        return False
+
+
 def _validation_pairs(run: LoadedRun) -> Iterator[tuple[Words, Words]]:
     """Yield the words of the validation rows that the model reads whole.
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from heedful.checks import whole_number
 from heedful.errors import RequestError
 from heedful.explain.alignment.best_head import ShownHead, known_head, n_heads_by_layer
-from heedful.explain.alignment.occlusion_agreement import select_by_occlusion
+from heedful.explain.alignment.occlusion_agreement import has_validation_pairs, select_by_occlusion
 from heedful.explain.alignment.word_alignment import (
     STEPS,
     HeadChoice,
@@ -216,6 +216,13 @@ def aligning(
     if selected is None:
         selected = _selected[run.model] = select_by_occlusion(run, progress)
     return AligningPredictor(predictor, selected)
+
+
+def can_align(run: LoadedRun, predictor: Predictor) -> bool:
+    """Return whether `aligning` finds a head: one is known, or the data that select one are here."""
+    if not isinstance(predictor, Translator) or not n_heads_by_layer(run):
+        return False
+    return known_head(run) is not None or has_validation_pairs(run)
 
 
 def _checked(head: Head) -> HeadChoice:

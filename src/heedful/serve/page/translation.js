@@ -18,7 +18,7 @@ export function translation(run) {
   const begins = el("input", { type: "text", spellcheck: "false", dir: "auto" });
   const nBest = numberField("Answers", { value: searches ? N_BEST : 1, min: 1, max: 20 });
   const beam = numberField("Beam", { value: Math.max(N_BEST, run.decoding?.beam ?? 1), min: 1, max: 64 });
-  let aligns = true;
+  let aligns = run.aligns;
   let lines = [];
   let chosen = 0;
   let written = "";
