@@ -333,13 +333,14 @@ def _json_source(path: str, file: File, lines: Sequence[str], wanted: Wanted) ->
     Raises:
         HeaderError: none of them has the fields of a naming.
     """
-    objects = [(number, record) for number, line in enumerate(lines, 1) if (record := _object_of(line))]
+    found = ((number, _object_of(line)) for number, line in enumerate(lines, 1))
+    objects = [(number, record) for number, record in found if record is not None]
     namings = wanted.namings()
     complete = (naming for naming in namings if any(_has_fields(record, naming) for _, record in objects))
     if (naming := next(complete, None)) is None:
         naming = namings[0]
         if objects:
-            raise _missing_field(file, *objects[0], naming, wanted)
+            raise _missing_field(file, *objects[0], namings, wanted)
     kept_lists = {*list_columns(wanted.like)}
     return JsonlSource(
         paths=path,
@@ -353,12 +354,24 @@ def _has_fields(record: JsonObject, naming: Mapping[str, str]) -> bool:
 
 
 def _missing_field(
-    file: File, number: int, record: JsonObject, naming: Mapping[str, str], wanted: Wanted
+    file: File, number: int, record: JsonObject, namings: Sequence[Mapping[str, str]], wanted: Wanted
 ) -> HeaderError:
-    """Return the error for an object without a field of a naming, in a line of a file."""
+    """Return the error for an object without the fields of any naming, in a line of a file.
+
+    Of a file the first naming is meant. Who sends values may not know the names of the training data: of
+    these it is the one of which the object has the most fields, or else that of the task.
+    """
+
+    def rank(naming: Mapping[str, str]) -> tuple[int, bool]:
+        n = sum(has_field(record, field) for field in naming.values())
+        return n, all(column == field for column, field in naming.items())
+
+    naming = max(namings, key=rank) if isinstance(file, ValueList) else namings[0]
     missing = next(field for field in naming.values() if not has_field(record, field))
-    has_names = missing not in wanted.names.values() and not isinstance(file, ValueList)
-    remedy = wanted.remedy(NAME_COLUMNS) if has_names else ""
+    if isinstance(file, ValueList):
+        expected = ", ".join(naming.values())
+        return HeaderError(f"{file.location(number)}: no field {missing!r}; an input has {expected}")
+    remedy = wanted.remedy(NAME_COLUMNS) if missing not in wanted.names.values() else ""
     return HeaderError(f"{missing_field(record, missing, file.location(number))}{remedy}")
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from heedful.data.annotated import ConllSource, SquadSource
 from heedful.data.delimited import TsvSource
 from heedful.data.folders import FolderSource
 from heedful.data.json_lines import JsonlSource
-from heedful.data.lines import File, Stream
+from heedful.data.lines import File, Stream, ValueList
 from heedful.data.sources import BesideSource, ChainSource, open_source
 from heedful.data.user_files import form_of, input_records, is_user_table, user_source, user_table
 from heedful.data.user_tables import Wanted, field_names
@@ -457,3 +458,22 @@ def test_words_without_tags_are_conll_if_the_file_says_so(tmp_path):
     file, wanted = File(path, "new.txt"), Wanted(("words",), like=CONLL_LIKE)
     rows = [record.row for record in input_records(file, wanted, form_of(file, wanted))]
     assert rows == [{"words": ["Anna", "runs"]}, {"words": ["Oslo"]}]
+
+
+TRAINED = Wanted(("a", "b"), like=JsonlSource(paths="x", columns={"a": "first", "b": "second"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ({"a": "x"}, "no field 'b'; an input has a, b"),
+        ({"first": "x"}, "no field 'second'; an input has first, second"),
+        ({}, "no field 'a'; an input has a, b"),
+        ({"aa": "x", "b": "y"}, "no field 'a'; an input has a, b"),
+    ],
+)
+def test_a_value_without_a_field_is_told_the_names_that_it_began_with(value, error):
+    """Those of the task, if it has none; names that are alike are not swapped."""
+    values = ValueList.of("inputs", [f"{json.dumps(value)}\n".encode()])
+    with pytest.raises(DataError, match=re.escape(f"inputs[0]: {error}")):
+        [*input_records(values, TRAINED, "jsonl")]
