@@ -245,6 +245,42 @@ def test_a_continuation_is_streamed_and_branched_off(page):
     page.until("document.querySelector('.words.inline')")
 
 
+def stream_of(page, *events):
+    """Answer streams with these events, and then with nothing, until the page gives them up."""
+    text = "".join(f"event: {kind}\ndata: {json.dumps(data)}\n\n" for kind, data in events)
+    page.run(
+        """
+        const asked = window.fetch;
+        window.fetch = (address, settings) =>
+          !String(address).endsWith("/stream") ? asked(address, settings) :
+          Promise.resolve(new Response(new ReadableStream({ start(controller) {
+            controller.enqueue(new TextEncoder().encode(arguments_[0]));
+            settings.signal.addEventListener("abort", () => controller.error(settings.signal.reason));
+          } })));
+        """.replace("arguments_[0]", json.dumps(text))
+    )
+
+
+def test_what_is_written_stays_when_it_is_stopped_or_lost_and_one_goes_on_from_there(page):
+    page.open("language-modelling").fill("a b")
+    stream_of(page, ("piece", {"text": " c c"}))
+    page.click(".buttons [type=submit]")
+    page.until("document.querySelector('.new')?.textContent === ' c c'")
+    page.run("[...document.querySelectorAll('.buttons button')].find(e => e.textContent === 'Stop').click()")
+    page.until("document.querySelector('.answer .note')")
+    assert page.text(".answer .output") == "a b c c"
+    assert page.said() == "Stopped"
+    assert page.text(".problem") == ""
+    stream_of(page, ("piece", {"text": " b"}), ("error", {"status": 503, "message": "the engine was lost"}))
+    page.run("[...document.querySelectorAll('.answer button')].find(e => e.textContent === 'Go on').click()")
+    page.until("document.querySelector('.problem .error')")
+    assert page.text(".answer .output") == "a b c c b"
+    assert "the engine was lost" in page.text(".problem")
+    stream_of(page, ("error", {"status": 503, "message": "the engine was lost"}))
+    page.click(".buttons [type=submit]")
+    page.until("document.querySelector('.answer')?.textContent.includes('Nothing was written')")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_task_answers_and_explains(page, service, runs, kind):
     page.open(kind)

@@ -23,6 +23,7 @@ export function completion(run) {
   let kept = "";
   let given = null;
   let written = "";
+  let piece = el("span");
   let ask = () => {};
 
   const decoding = () => (kind.value() === "greedy" ? { kind: "greedy" } : {
@@ -40,7 +41,7 @@ export function completion(run) {
   }
 
   async function answer(request, place, signal) {
-    const piece = el("span", { class: "new" });
+    piece = el("span", { class: "new" });
     const text = el("p", { class: "output running", dir: "auto" }, el("span", { class: "given" }, given), el("span", { class: "kept" }, kept), piece);
     place.replaceChildren(text);
     const prediction = await stream(run, request, signal, (more) => piece.append(more)).finally(() => text.classList.remove("running"));
@@ -50,6 +51,17 @@ export function completion(run) {
     place.append(...notesOf(prediction));
     if (before.length) place.append(el("button", { type: "button", onclick: back }, "Back to the one before"));
     return `${given}${kept}${written}`;
+  }
+
+  /** Say that the text is not finished; what there is of it stays, and one may go on from there. */
+  function stopped(place) {
+    const text = piece.textContent;
+    if (!text) {
+      place.replaceChildren(el("p", { class: "hint" }, "Nothing was written."));
+      return "Nothing was written.";
+    }
+    place.append(el("p", { class: "note" }, "Stopped: the text is not finished."), el("button", { type: "button", onclick: () => branch(text) }, "Go on"));
+    return "Stopped";
   }
 
   /** Return a continuation as tokens, each of which shows what else could have come when it is pressed. */
@@ -115,7 +127,7 @@ export function completion(run) {
 
   const settings = details("Settings", el("div", { class: "row" }, kind.node, temperature.node, topK.node, topP.node, most.node, seed.node));
   const explained = ({ inputs }) => (written ? { inputs, target: written } : null);
-  return { fields: [prompt.node, settings], body, answer, explained, verb: "stream", button: "Continue", connect: (act) => { ask = act; }, empty: "Type the beginning of a text and press Continue, or Ctrl and Enter." };
+  return { fields: [prompt.node, settings], body, answer, stopped, explained, verb: "stream", button: "Continue", connect: (act) => { ask = act; }, empty: "Type the beginning of a text and press Continue, or Ctrl and Enter." };
 }
 
 const BYTES = /<0x([0-9A-F]{2})>/g;

@@ -19,6 +19,8 @@ const SLOW = 1000;
  *     in a few words, for screen readers
  * @property {(body: object, answer: HTMLElement, signal: AbortSignal) => Promise<string>} [answer]  asks and shows,
  *     instead of `show`; it may set `form.explained`
+ * @property {(answer: HTMLElement) => string} [stopped]  shows that an answer was not finished, and what there is of
+ *     it; returns it in a few words. By default nothing is left of it
  * @property {(body: object) => object|null} [explained]  what an explanation needs of a request
  * @property {string} [verb]  of the request, if not `predict`
  * @property {string} [button]  name of the button of a form that does not answer as one types
@@ -39,8 +41,13 @@ export function panel(run, form) {
   let asking = null;
   let answered = null;
 
-  const stop = form.button && el("button", { type: "button", hidden: true, onclick: () => asking?.abort() }, "Stop");
+  const stop = form.button && el("button", { type: "button", hidden: true, onclick: stopAsking }, "Stop");
   const go = form.button && el("button", { type: "submit", class: "main" }, form.button);
+
+  function stopAsking() {
+    if (asking) asking.isStopped = true;
+    asking?.abort();
+  }
 
   async function ask() {
     later.cancel();
@@ -77,9 +84,12 @@ export function panel(run, form) {
       answered = body;
       why?.show(explained(body));
     } catch (error) {
-      if (isAbort(error)) return;
-      said.textContent = "";
-      answer.replaceChildren();
+      if (isAbort(error)) {
+        if (own.isStopped) said.textContent = form.stopped?.(answer) ?? "";
+        return;
+      }
+      said.textContent = form.stopped?.(answer) ?? "";
+      if (!form.stopped) answer.replaceChildren();
       problem.replaceChildren(el("p", { class: "error" }, error.message), el("button", { type: "button", onclick: ask }, "Try again"));
     } finally {
       clearTimeout(slow);
