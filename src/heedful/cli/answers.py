@@ -105,7 +105,10 @@ class NoteLog:
     def summarize(self) -> None:
         """Log how many inputs are hardly texts, and how many further notes of each sort there were."""
         if self.held_back:
-            log(f"heedful: {self.held_back:,} of {self.n:,} answers are held back: {HELD_BACK} the threshold")
+            verb = "is" if self.held_back == 1 else "are"
+            log(
+                f"heedful: {self.held_back:,} of {self.n:,} answers {verb} held back: {HELD_BACK} the threshold"
+            )
         for kind, n in self._odd.items():
             log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}{self._first[kind]}")
         for kind, n in self._counts.items():
