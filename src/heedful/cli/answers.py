@@ -106,9 +106,8 @@ class NoteLog:
         """Log how many inputs are hardly texts, and how many further notes of each sort there were."""
         if self.held_back:
             verb = "is" if self.held_back == 1 else "are"
-            log(
-                f"heedful: {self.held_back:,} of {self.n:,} answers {verb} held back: {HELD_BACK} the threshold"
-            )
+            counts = f"{self.held_back:,} of {self.n:,} answers {verb} held back"
+            log(f"heedful: {counts}: {HELD_BACK} the threshold")
         for kind, n in self._odd.items():
             log(f"heedful: {n:,} input{'s' * (n > 1)} {kind}{self._first[kind]}")
         for kind, n in self._counts.items():
