@@ -266,7 +266,7 @@ def test_where_it_looks_is_shown_or_why_not(run):
     done = run.command("explain", "run", line, "--json", cwd=run.folder)
     if done.status:
         assert done.status == 2, done.err
-        assert "has no attention weights; available views: " in done.err
+        assert "has no attention weights; choose a view (available views: " in done.err
         assert "Traceback" not in done.err
         done = run("explain", "run", line, "--view", "losses", "--json")
     found = done.json()

@@ -158,7 +158,7 @@ def test_a_table_may_be_written_too(heedful, folder, tmp_path):
     done = heedful("predict", "run", "scenes/images/4.png", "--out", tmp_path / "out.csv", cwd=folder)
     assert (done.status, done.out) == (0, ""), done.err
     header, record = (tmp_path / "out.csv").read_text().splitlines()
-    assert header == "image,prediction"
+    assert header == "image,prediction,notes"
     assert record.startswith('scenes/images/4.png,"0 ')
 
 

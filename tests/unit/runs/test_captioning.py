@@ -284,7 +284,7 @@ def test_n_best_sampling_and_attention(run, folder):
     assert len(first.alternatives) == 2
     assert first.grid == (2, 2)
     assert len(first.attention[0][0][0]) == 4
-    with pytest.raises(RequestError, match="use a beam of 1"):
+    with pytest.raises(RequestError, match="set beam to 1"):
         run.stream(path, beam=3)
     assert "".join(run.stream(path, beam=1)) == run.predict([path], beam=1)[0].text
 
@@ -474,7 +474,7 @@ def test_unreadable_images_of_a_test_set_are_left_out_where_the_recipe_drops_suc
         run.folder, Captioning(run.recipe.model_copy(update={"data": data}), run.processor), run.model
     )
     found = evaluate(dropping, name, source)
-    assert found.notes == [f"dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
+    assert found.notes == (f"dropped, unreadable: 1 ({folder}/some.jsonl:1)",)
     assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
     assert [row["input"]["image"] for row in found.rows()] == ["images/test0.png"]
     (folder / "some.jsonl").write_text(lines[0] + "\n")

@@ -230,8 +230,8 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
     assert (report["rows"], report["kept"], report["classes"]["flat"]) == (13, 12, 4)
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     assert found.scores[0].counts == {"examples": 12, "classes": 3, "unreadable": 1}
-    assert found.notes == ["dropped, unreadable: 1 (test/flat/bad.png)"]
-    assert found.to_dict()["notes"] == found.notes
+    assert found.notes == ("dropped, unreadable: 1 (test/flat/bad.png)",)
+    assert found.to_dict()["notes"] == [*found.notes]
     strict = run.recipe.model_copy(update={"data": recipe().data})
     run.task.recipe = strict
     with pytest.raises(DataError, match=r"test: test/flat/bad.png: not an image"):

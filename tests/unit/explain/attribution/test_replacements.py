@@ -61,7 +61,7 @@ def test_the_command_names_the_view_that_is_missing(explained, tmp_path):
     outcome = CliRunner().invoke(app, [*arguments, "--view", "occlusion"])
     assert outcome.exit_code == 0
     assert re.search(f"view replacement is not available: .*{REASON}", outcome.stderr)
-    assert "Change if a word is left out" in outcome.stdout
+    assert "Fall of the log-odds" in outcome.stdout
     assert PATH not in outcome.stderr
     outcome = CliRunner().invoke(app, [*arguments, "--view", "occlusion", "--out", str(tmp_path / "w.csv")])
     assert isinstance(outcome.exception, RequestError)
