@@ -162,7 +162,8 @@ def _page_name(fields: JsonMapping, ids: str | None, number: int, used: set[str]
         raise RequestError(f"--id {ids}: input {number} has no such field; expected one of {known}")
     key = ids or next((key for key in fields if key.casefold() == IDS), None)
     value = "" if key is None or fields[key] is None else str(fields[key])
-    text = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", value[:LONGEST_NAME]))[:LONGEST_NAME].strip("-.")
+    text = unicodedata.normalize("NFC", value[:LONGEST_NAME])
+    text = re.sub(r"[^\w.-]+", "-", text)[:LONGEST_NAME].strip("-.")
     name = text or f"{number}"
     for suffix in ("", *(f"-{n}" for n in range(2, number + 2))):
         if (key := f"{name}{suffix}".casefold()) not in used:
