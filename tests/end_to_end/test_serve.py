@@ -17,6 +17,7 @@ from tiny_runs import TASKS, make
 from heedful.api.run import load
 from heedful.errors import DataError, RequestError
 from heedful.explain.alignment import occlusion_agreement
+from heedful.explain.attribution import replacements
 from heedful.explain.views import OVER_INPUTS
 from heedful.serve.answering import Answering, Body
 from heedful.serve.description import description_of
@@ -111,10 +112,12 @@ def test_an_alignment_without_a_known_head_names_no_path(runs, tmp_path, monkeyp
     assert "/of/the/server" not in str(refused.value)
 
 
-def test_a_view_without_its_training_data_is_left_out_alone(tmp_path):
-    make("classification", tmp_path / "runs")
-    (tmp_path / "runs" / "rows.jsonl").unlink()
-    answering = Answering(load(tmp_path / "runs" / "finished"), "auto", lambda: ())
+def test_a_view_without_its_training_data_is_left_out_alone(runs, tmp_path, monkeypatch):
+    def missing(run):
+        raise DataError(f"{tmp_path}/rows.jsonl: no such file")
+
+    monkeypatch.setattr(replacements, "_training_inputs", missing)
+    answering = Answering(load(runs["classification"]), "auto", lambda: ())
     body = Body(["a b"], {"views": ["occlusion", "replacement"]})
     page, found = answering.explanation(body, page=True), answering.explanation(body, page=False)
     assert "No view replacement" in page
