@@ -15,7 +15,7 @@ from heedful.engine.native import library
 from heedful.errors import HeedfulError
 from heedful.serve.answering import Answering, Body
 from heedful.serve.continuous_batching import ContinuousBatching
-from heedful.serve.engine import Asked, Engine
+from heedful.serve.engine import Content, Engine
 from heedful.serve.frames import Unpacker
 from heedful.serve.jobs import Job
 
@@ -58,7 +58,7 @@ def drawn(rng, number):
 
 def job_of(number, verb, inputs, options):
     is_stream = verb == "stream"
-    return Job(number, 1, None, Asked("predict" if is_stream else verb, Body(inputs, options), is_stream))
+    return Job(number, 1, None, Content("predict" if is_stream else verb, Body(inputs, options), is_stream))
 
 
 def alone(answering, job):
@@ -80,7 +80,7 @@ def outcome_of(found):
 def test_every_answer_is_that_of_its_request_alone(answering, seed):
     rng = np.random.default_rng(seed)
     jobs = [drawn(rng, number) for number in range(25)]
-    jobs[7] = replace(jobs[7], content=Asked("predict", Body(["a"], {"must": ["a"]}), False))
+    jobs[7] = replace(jobs[7], content=Content("predict", Body(["a"], {"must": ["a"]}), False))
     batching = ContinuousBatching.of(answering, None)
     batching.slots.n = int(rng.integers(1, 9))
     arrived, removed, outcomes, begun, pieces = [*jobs], set(), {}, [], {job.number: [] for job in jobs}
@@ -256,7 +256,7 @@ def test_batches_and_slots_take_turns(answering, engine):
     long = {"max_new_tokens": 400, "decoding": {"kind": "greedy", "min_length": 400}}
     engine.arrived = [job_of(1, "stream", ["a"], long)]
     for number in range(2, 42):
-        engine.queue.add(Job(number, 1, None, Asked("score", Body(["a b"], {}), False)))
+        engine.queue.add(Job(number, 1, None, Content("score", Body(["a b"], {}), False)))
 
     class Ended(Exception):
         pass

@@ -32,7 +32,7 @@ from heedful.cli.output import (
     terminal_width,
 )
 from heedful.cli.tables import TABLES
-from heedful.cli.word_tables import VIEWS_OF_WORDS, check_views, with_scores, write_words
+from heedful.cli.word_tables import VIEWS_OF_WORDS, check_views, rows_of, write_words
 from heedful.errors import RequestError
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import (
@@ -326,11 +326,12 @@ def _explain_each(
             limit=memory,
         )
 
-    explain = with_scores(explained, attention.views) if form.is_table else explained
-    each = ExplainedInputs(inputs.records(run), explain, form.out)
+    records = inputs.records(run)
     if form.is_table:
-        write_words(each, attention.views)
-    elif form.is_folder:
+        write_words(ExplainedInputs(records, rows_of(explained, attention.views), form.out))
+        return
+    each = ExplainedInputs(records, explained, form.out)
+    if form.is_folder:
         write_pages(each, form.id, lambda explanation, out: _save(explanation, form, out, exact))
     else:
         write_lines(each)

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from heedful.cli.answers import with_location
 from heedful.cli.output import log
@@ -31,26 +31,27 @@ LONGEST_NAME = 100
 """Maximum characters of the name of a page."""
 
 Inputs = Iterable[tuple["Record", "TaskInput"]]
-Explain = Callable[["TaskInput"], "Explanation"]
+
+T = TypeVar("T")
 
 
 @dataclass
-class ExplainedInputs:
+class ExplainedInputs(Generic[T]):
     """Explains inputs one by one; an input that cannot be explained is logged.
 
     Args:
         inputs: each with its record.
-        explain: explains an input.
+        explain: returns the explanation of an input, or what is written of it.
         out: what is written, for messages.
     """
 
     inputs: Inputs
-    explain: Explain
+    explain: Callable[["TaskInput"], T]
     out: Path
     n: int = 0
     failures: list[Exception] = field(default_factory=list)
 
-    def __iter__(self) -> "Iterator[tuple[Record, Explanation | Exception]]":
+    def __iter__(self) -> "Iterator[tuple[Record, T | Exception]]":
         for record, task_input in self.inputs:
             self.n += 1
             try:
@@ -103,7 +104,7 @@ def check_folder(out: Path) -> None:
 
 
 def write_pages(
-    inputs: ExplainedInputs, ids: str | None, save: "Callable[[Explanation, Path], None]"
+    inputs: "ExplainedInputs[Explanation]", ids: str | None, save: "Callable[[Explanation, Path], None]"
 ) -> None:
     """Write a page for each input and one that lists them.
 
@@ -133,7 +134,7 @@ def write_pages(
     inputs.finish()
 
 
-def write_lines(inputs: ExplainedInputs) -> None:
+def write_lines(inputs: "ExplainedInputs[Explanation]") -> None:
     """Write an explanation in each line, with the fields of its input.
 
     Raises:

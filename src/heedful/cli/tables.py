@@ -3,7 +3,7 @@
 import csv
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -124,12 +124,13 @@ class TableWriter(ExitStack):
             columns[CONFIDENCE] = round(prediction.confidence, DECIMALS)
         if self.holds_back:
             columns |= {HELD_BACK: prediction.held_back, SUGGESTION: _as_text(prediction.suggestion)}
-        columns |= _alternatives(prediction)
+        probabilities = _probabilities(prediction)
+        columns |= _alternatives(prediction, probabilities)
         if (pairs := prediction.alignment) is not None:
             columns[ALIGNMENT] = pharaoh(pairs)
         if interval := getattr(prediction, "interval", None):  # of a number, with as many digits
             columns |= dict(zip(INTERVAL, (float(f"{end:.6g}") for end in interval), strict=True))
-        columns |= {f"p({label})": round(p, DECIMALS) for label, p in _probabilities(prediction).items()}
+        columns |= {f"p({label})": round(p, DECIMALS) for label, p in probabilities.items()}
         return columns
 
     def write(self) -> None:
@@ -174,10 +175,9 @@ def _probabilities(prediction: "Prediction") -> dict[str, float]:
     return {}
 
 
-def _alternatives(prediction: "Prediction") -> JsonObject:
+def _alternatives(prediction: "Prediction", probabilities: Mapping[str, float]) -> JsonObject:
     """Return the columns of the next best answers: ``prediction_2``, with ``confidence_2`` if it has one."""
     columns: JsonObject = {}
-    probabilities = _probabilities(prediction) if prediction.alternatives else {}
     for number, alternative in enumerate(prediction.alternatives, 2):
         columns[f"{PREDICTION}_{number}"] = alternative.text
         confidence = probabilities.get(alternative.text, alternative.confidence)

@@ -1,17 +1,20 @@
 """Tables of ``heedful explain --out words.csv``: a row for each word of each input, with its scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.cli.explain_many import Explain, ExplainedInputs
+from heedful.cli.explain_many import ExplainedInputs
 from heedful.cli.tables import TableWriter
 from heedful.errors import RequestError
 from heedful.explain.views import VIEWS
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.explain.explanation import Explanation
     from heedful.tasks.prediction import TaskInput
+
+    Explain = Callable[[TaskInput], Explanation]
 
 VIEWS_OF_WORDS = [name for name, view in VIEWS.items() if view.has_word_scores]
 """Names of the views that have a score for each word."""
@@ -32,41 +35,41 @@ def check_views(views: Sequence[str], out: Path) -> None:
             )
 
 
-def with_scores(explain: Explain, views: Sequence[str]) -> Explain:
-    """Return a function that explains an input, and raises `RequestError` if a view has no scores for it."""
+def rows_of(explain: "Explain", views: Sequence[str]) -> "Callable[[TaskInput], list[JsonObject]]":
+    """Return a function that explains an input and returns the rows of its words, by view.
 
-    def checked(task_input: "TaskInput") -> "Explanation":
+    The column ``weights`` has the first digits of the SHA-256 of the run's weights. The function raises
+    `RequestError` if a view has no scores for the input.
+    """
+    from heedful.explain.provenance import DIGITS
+
+    def rows(task_input: "TaskInput") -> list[JsonObject]:
         explanation = explain(task_input)
-        for view in views:
-            explanation.word_scores(view)
-        return explanation
+        weights = explanation.provenance.get("weights", "")[:DIGITS]
+        return [
+            {"view": view, **row, "weights": weights}
+            for view in views
+            for row in explanation.word_scores(view)
+        ]
 
-    return checked
+    return rows
 
 
-def write_words(inputs: ExplainedInputs, views: Sequence[str]) -> None:
+def write_words(inputs: ExplainedInputs[list[JsonObject]]) -> None:
     """Write the scores of the words of inputs.
 
-    The column ``weights`` has the first digits of the SHA-256 of the run's weights.
-
     Args:
-        inputs: the inputs, explained with the views (`with_scores`).
-        views: the views.
+        inputs: the inputs, with their rows (`rows_of`).
 
     Raises:
         WorkError: some inputs could not be explained; the table has the others.
         RequestError: none could be explained, or a field has the name of a column of the table.
     """
-    from heedful.explain.provenance import DIGITS
-
     with TableWriter(inputs.out) as table:
-        for record, found in inputs:
-            if isinstance(found, Exception):
-                continue
-            weights = found.provenance.get("weights", "")[:DIGITS]
-            for view in views:
-                for row in found.word_scores(view):
-                    table.add_row(record.fields, {"view": view, **row, "weights": weights})
+        for record, rows in inputs:
+            if not isinstance(rows, Exception):
+                for row in rows:
+                    table.add_row(record.fields, row)
         inputs.check_some()
         table.write()
     inputs.finish()

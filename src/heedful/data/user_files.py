@@ -366,13 +366,17 @@ def _missing_field(
         n = sum(has_field(record, field) for field in naming.values())
         return n, all(column == field for column, field in naming.items())
 
-    naming = max(namings, key=rank) if isinstance(file, ValueList) else namings[0]
-    missing = next(field for field in naming.values() if not has_field(record, field))
+    def first_missing_of(naming: Mapping[str, str]) -> str:
+        return next(field for field in naming.values() if not has_field(record, field))
+
+    location = file.location(number)
     if isinstance(file, ValueList):
+        naming = max(namings, key=rank)
         expected = ", ".join(naming.values())
-        return HeaderError(f"{file.location(number)}: no field {missing!r}; an input has {expected}")
+        return HeaderError(f"{location}: no field {first_missing_of(naming)!r}; an input has {expected}")
+    missing = first_missing_of(namings[0])
     remedy = wanted.remedy(NAME_COLUMNS) if missing not in wanted.names.values() else ""
-    return HeaderError(f"{missing_field(record, missing, file.location(number))}{remedy}")
+    return HeaderError(f"{missing_field(record, missing, location)}{remedy}")
 
 
 def _object_of(line: str) -> JsonObject | None:

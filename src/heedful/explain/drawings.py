@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -281,13 +281,18 @@ class Picture(Drawing):
         return {**super().to_dict(), "image": image, "text": self.text, "width": self.width}
 
 
+T = TypeVar("T")
+
 SMALLEST_SCALES = {"log-odds": 1.0, "log-probability": 1.0}
 """The least number at the end of a scale, by unit: an effect far smaller than this decides nothing, and must
 not look as if it did. One log-odds is between probabilities of 0.5 and 0.73, for example."""
 
 
-def share_scales(drawings: Sequence[Drawing]) -> list[Drawing]:
-    """Return drawings of which those of one unit have one scale, so that equal numbers look alike."""
+def share_scales(drawings: Sequence[T]) -> list[T]:
+    """Return drawings of which those of one unit have one scale, so that equal numbers look alike.
+
+    What has no numbers with a unit stays as it is.
+    """
     ends = dict(SMALLEST_SCALES)
     for drawing in drawings:
         if isinstance(drawing, TokenValues | Heat) and drawing.unit:

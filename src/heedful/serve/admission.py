@@ -46,6 +46,11 @@ class RefusedError(Exception):
         self.status, self.reason, self.retry_after, self.closes = status, reason, retry_after, closes
 
 
+def out_of_time() -> RefusedError:
+    """Return the error of a request that takes longer than the limit."""
+    return RefusedError("the time for this request is over", 503, "deadline", 1)
+
+
 @dataclass
 class Admission:
     """What is in the hands of the engines of a run.

@@ -111,7 +111,7 @@ def add_verbs(app: FastAPI, handlers: Handlers) -> Mapping[str, Answer]:
 
 
 def add_reports(app: FastAPI, handlers: Handlers) -> None:
-    """Add the routes that tell what is served, and how it is."""
+    """Add the routes that report what is served, and its state."""
     service = handlers.service
 
     @app.get("/v1/runs", summary="What is served")

@@ -1,4 +1,4 @@
-"""What a run can do, as its engine tells the front and the clients."""
+"""What a run can do, as its engine reports it to the front and the clients."""
 
 from torch import nn
 

@@ -42,16 +42,12 @@ from heedful.serve.continuous_batching import ContinuousBatching, Outcome
 from heedful.serve.description import description_of
 from heedful.serve.frames import ENTRIES, Frame, Unpacker
 from heedful.serve.jobs import Job, JobQueue
-from heedful.serve.protection import log_error
+from heedful.serve.protection import FAILED, log_error
 from heedful.tasks.prediction import BATCH_TOKENS
 from heedful.typing import JsonObject
 
 BEAT = 0.5
 """Seconds between two frames that say how far an engine is."""
-
-
-FAILED = "the request failed; the log of the service has the reason"
-"""The message for an error in the code; its text may have parts of other requests."""
 
 
 @dataclass
@@ -68,8 +64,8 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a request asks for.
+class Content:
+    """What a job asks for.
 
     Args:
         verb: that of the answer; a stream is a prediction.
@@ -180,7 +176,7 @@ class Engine:
         is_explanation = verb in ("explain", "page")
         options = json.dumps(body.options, sort_keys=True)
         key = None if is_explanation or header.get("stream") else (verb, options)
-        job = Job(number, header["cost"], key, Asked(verb, body, bool(header.get("stream"))))
+        job = Job(number, header["cost"], key, Content(verb, body, bool(header.get("stream"))))
         if self.continuous is not None and verb in ("predict", "complete"):
             self.arrived.append(job)
         else:
@@ -227,12 +223,16 @@ class Engine:
             is_due: whether a batch may be next while outputs are in slots.
         """
         with self.changed:
-            while not (len(self.queue) or self.arrived or (self.continuous and len(self.continuous))):
+            while not (len(self.queue) or self._has_slots_to_fill):
                 self.changed.wait()
-            in_slots = self.arrived or (self.continuous and len(self.continuous))
-            jobs = self.queue.next_batch() if is_due or not in_slots else []
+            jobs = self.queue.next_batch() if is_due or not self._has_slots_to_fill else []
             self.in_hand, self.abandoned = {job.number for job in jobs}, set()
             return jobs
+
+    @property
+    def _has_slots_to_fill(self) -> bool:
+        """Whether requests are in slots, or wait for one."""
+        return bool(self.arrived) or (self.continuous is not None and len(self.continuous) > 0)
 
     def _answer(self, answering: Answering, jobs: Sequence[Job]) -> None:
         """Answer the requests of a batch."""

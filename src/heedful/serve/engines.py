@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from heedful.artifacts.run_folder import RunFolder
-from heedful.serve.admission import RefusedError
+from heedful.serve.admission import RefusedError, out_of_time
 from heedful.serve.frames import BrokenStreamError, Frame, Unpacker
 from heedful.typing import JsonObject
 
@@ -105,7 +105,7 @@ class Pending:
         frame = await self.frames.get()
         match frame.header:
             case {"late": True}:
-                raise RefusedError("the time for this request is over", 503, "deadline", 1)
+                raise out_of_time()
             case {"lost": True}:
                 self.is_over = True
                 raise RefusedError(LOST, 503, "lost", 1)

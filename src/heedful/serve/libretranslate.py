@@ -24,7 +24,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from heedful.errors import nearest
-from heedful.serve.admission import RefusedError
+from heedful.serve.admission import RefusedError, out_of_time
 from heedful.serve.handlers import Asked, Handlers, json_response
 from heedful.serve.openapi import refusals
 from heedful.serve.protection import Keys
@@ -125,6 +125,11 @@ class Lines:
                 yield part
 
 
+def _ranked(prediction: JsonObject) -> list[str]:
+    """Return the translations of a line, the best first."""
+    return [each.get("output") or "" for each in (prediction, *prediction.get("alternatives", ()))]
+
+
 def _lines_of(texts: Sequence[str]) -> list[Lines]:
     """Return texts as lines.
 
@@ -185,12 +190,11 @@ class LibreTranslate:
                 asked.name = served.name
                 is_one = isinstance(body.q, str)
                 sources = _lines_of([body.q] if isinstance(body.q, str) else body.q)
-                answers = iter(await self._answers(asked, sources, body.alternatives or 0, request))
+                answers = await self._answers(asked, sources, body.alternatives or 0, request)
         except (RefusedError, GoneError) as error:
             return self.refusal(error)
-        pairs = [[next(answers) for _ in source.texts] for source in sources]
-        found = [[texts for texts, _ in own] for own in pairs]
-        notes = [[*dict.fromkeys(note for _, of_line in own for note in of_line)] for own in pairs]
+        found = [[_ranked(line) for line in own] for own in answers]
+        notes = [[*dict.fromkeys(note for line in own for note in line.get("notes", ()))] for own in answers]
         texts = [source.joined(own, 0) for source, own in zip(sources, found, strict=True)]
         others = [
             [source.joined(own, rank) for rank in range(1, max(map(len, own), default=1))]
@@ -208,19 +212,20 @@ class LibreTranslate:
 
     async def _answers(
         self, asked: Asked, sources: "Sequence[Lines]", n_others: int, request: Request
-    ) -> list[tuple[list[str], list[str]]]:
-        """Return the translations of each line, the best first, and its notes, such as that it was cut.
+    ) -> list[list[JsonObject]]:
+        """Return the predictions of the lines of each text.
 
         Raises:
             RefusedError: a line cannot be translated, or a part is not let in, or not in time.
             GoneError: the client left.
         """
         places = [(number, text) for number, source in enumerate(sources) for text in source.texts]
-        limits, tokens, answers = self.handlers.service.limits, 0, list[tuple[list[str], list[str]]]()
+        answers: list[list[JsonObject]] = [[] for _ in sources]
+        limits, tokens = self.handlers.service.limits, 0
         n = min(PART, limits.inputs)
         for part in (places[i : i + n] for i in range(0, len(places), n)):
             if time.perf_counter() - asked.begun > limits.seconds:
-                raise RefusedError("the time for this request is over", 503, "deadline", 1)
+                raise out_of_time()
             content = {"inputs": [text for _, text in part], **({"n_best": n_others + 1} if n_others else {})}
             found = await self.handlers.ask(asked, content, request)
             tokens += asked.tokens
@@ -228,8 +233,7 @@ class LibreTranslate:
                 if "error" in each:
                     problem = re.sub(r"^inputs\[\d+\]", f"q[{number}]", each["error"])
                     raise RefusedError(problem, 422, "invalid")
-                ranked = [each, *each.get("alternatives", ())]
-                answers.append(([own.get("output") or "" for own in ranked], each.get("notes") or []))
+                answers[number].append(each)
         asked.tokens = tokens
         return answers
 

@@ -1,6 +1,7 @@
 """What the service counts, for Prometheus. No label has a value that a client chooses."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -27,8 +28,6 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, int], Counter] = {}
-        self._request_seconds: dict[tuple[str, str], Histogram] = {}
         self.registry = own = CollectorRegistry()
         run = ("run",)
         self.running = Gauge(
@@ -46,17 +45,19 @@ class Metrics:
             run,
             registry=own,
         )
-        self.requests = Counter(
+        requests = Counter(
             "heedful_requests", "Requests by run, verb and status", ("run", "verb", "status"), registry=own
         )
+        self.requests_of = cache(lambda run, verb, status: requests.labels(run, verb, str(status)))
         self.refused = Counter("heedful_refused", "Refused requests by reason", ("reason",), registry=own)
-        self.request_seconds = Histogram(
+        request_seconds = Histogram(
             "heedful_request_seconds",
             "From the body to the answer",
             ("run", "verb"),
             buckets=SECONDS,
             registry=own,
         )
+        self.request_seconds_of = cache(request_seconds.labels)
         self.queue_seconds = Histogram(
             "heedful_queue_seconds", "From the body to the first step", run, buckets=SECONDS, registry=own
         )
@@ -80,17 +81,3 @@ class Metrics:
             self.queue_seconds.labels(run),
             self.first_piece_seconds.labels(run),
         )
-
-    def requests_of(self, run: str, verb: str, status: int) -> Counter:
-        """Return the counter of the requests of a run with a status."""
-        key = run, verb, status
-        if key not in self._requests:
-            self._requests[key] = self.requests.labels(run, verb, str(status))
-        return self._requests[key]
-
-    def request_seconds_of(self, run: str, verb: str) -> Histogram:
-        """Return the durations of the requests of a run."""
-        key = run, verb
-        if key not in self._request_seconds:
-            self._request_seconds[key] = self.request_seconds.labels(run, verb)
-        return self._request_seconds[key]

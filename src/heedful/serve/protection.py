@@ -110,12 +110,16 @@ class Protection:
             except Exception as error:  # a fault
                 log_error(error, "the front")
                 if not has_begun:
-                    await refuse(send_with_headers, 500, "a fault; the log of the service has the reason")
+                    await refuse(send_with_headers, 500, FAILED)
 
     def _is_foreign(self, origin: str, host: str) -> bool:
         """Return whether a request comes from a page of another site; browsers say from which."""
         own = origin.partition("://")[2].lower()
         return own != host.lower() and host_of(own) not in self.hosts - {*LOOPBACK}
+
+
+FAILED = "the request failed; the log of the service has the reason"
+"""The message for an error in the code; its text may have parts of other requests."""
 
 
 def log_error(error: Exception, where: str) -> None:

@@ -90,15 +90,25 @@ def page(explanation: "Explanation", *, exact: Sequence[tuple[str, int]] = ()) -
     style, script = asset("page.css"), "\n".join(asset(f"script/{name}.js") for name in SCRIPT)
     hashes = f"style-src {csp_hash(style)}; script-src {csp_hash(script)}"
     return Template(asset("page.html")).substitute(
-        policy=f"default-src 'none'; img-src data:; {hashes}",
-        title=escape(f"{explanation.run}: {explanation.task}"),
+        head=head_html(explanation, f"default-src 'none'; img-src data:; {hashes}", style),
         facts=_facts_html(explanation),
-        style=style,
         script=script,
         data=as_script(data),
         provenance=provenance_html(explanation),
         about_weights="".join(f"\n{note}" for note in ABOUT_WEIGHTS if data["maps"]),
     )
+
+
+def head_html(explanation: "Explanation", policy: str, style: str) -> str:
+    """Return a document up to its body.
+
+    Args:
+        explanation: one of those that are shown; its run and task are the title.
+        policy: what the document may load (Content-Security-Policy).
+        style: its style sheet.
+    """
+    title = escape(f"{explanation.run}: {explanation.task}")
+    return Template(asset("head.html")).substitute(policy=policy, title=title, style=style)
 
 
 @cache
@@ -270,13 +280,11 @@ def drawings(explanation: "Explanation") -> list[JsonObject]:
             found.append(view)
         elif name in VIEWS:
             found += view_module(name).drawings(explanation, view)
-    drawn = iter(share_scales([each for each in found if isinstance(each, Drawing)]))
-    entries: list[JsonObject] = []
-    for each in found:
-        if not isinstance(each, Drawing):
-            entries.append(dict(each))
-        elif "page" in (drawing := next(drawn)).media:
-            entries.append(drawing.to_dict())
+    entries = [
+        each.to_dict() if isinstance(each, Drawing) else dict(each)
+        for each in share_scales(found)
+        if not isinstance(each, Drawing) or "page" in each.media
+    ]
     return [
         drawing
         for drawing in entries

@@ -11,6 +11,7 @@ from heedful.explain.page.build import (
     asset,
     csp_hash,
     escape,
+    head_html,
     input_text,
     provenance_html,
     quoted_html,
@@ -43,8 +44,7 @@ def index_page(entries: Sequence[Entry]) -> str:
     first = next(entry.explanation for entry in entries if entry.explanation is not None)
     style = asset("page.css")
     return Template(asset("index.html")).substitute(
-        policy=f"default-src 'none'; style-src {csp_hash(style)}",
-        style=style,
+        head=head_html(first, f"default-src 'none'; style-src {csp_hash(style)}", style),
         run=escape(first.run),
         task=escape(first.task),
         rows="".join(map(_row, entries)),

@@ -112,7 +112,7 @@ class AccuracyThreshold:
         wanted: the accuracy.
         holds: the answers from the threshold on that keeps it on other rows; None: no threshold is known to.
         on_these_rows: the answers from the lowest threshold on that has it on these rows; None: none has it.
-        rows_needed: if none holds, about how many rows may show one; None: these rows do not tell.
+        rows_needed: if none holds, about how many rows may show one; None: it cannot be estimated.
         is_tested: whether a threshold that holds was searched; the answers must be independent for it.
     """
 

@@ -1,4 +1,4 @@
-"""What is told of words that a vocabulary does not have: how many, of how many, and which."""
+"""Notes on words that are not in the vocabulary: how many, of how many, and which."""
 
 import pytest
 from hypothesis import given, settings

@@ -63,7 +63,7 @@ def test_the_accuracy_from_a_threshold_that_holds_is_missed_in_one_of_twenty_dra
         if result.on_these_rows is not None:
             optimistic += right[p >= result.on_these_rows.threshold].mean() < WANTED
     assert missed <= binom.ppf(0.999, DRAWS, 0.05)
-    # The draws can tell: the threshold that was chosen on the rows themselves misses often.
+    # The test has power: the threshold that was chosen on the rows themselves misses often.
     assert optimistic > 0.15 * DRAWS
     if n == 1100 and model in ("calibrated", "too sure", "too unsure"):
         assert found > 0.9 * DRAWS
