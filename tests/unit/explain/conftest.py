@@ -350,9 +350,12 @@ def others() -> Callable[[str], list[Any]]:
     return lambda name: [OTHER_INPUTS[name]] if name in OTHER_INPUTS else []
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def training_inputs() -> Iterator[None]:
-    """Most of these runs were made without files of training data: words and patches are drawn from this."""
+    """Most of these runs were made without files of training data: words and patches are drawn from this.
+
+    Only in these modules: a test elsewhere in the same process reads what its run has.
+    """
     read = replacements._training_inputs
 
     def inputs(run: Run) -> list[Any]:
