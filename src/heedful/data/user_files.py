@@ -372,8 +372,8 @@ def _missing_field(
     location = file.location(number)
     if isinstance(file, ValueList):
         naming = max(namings, key=rank)
-        expected = ", ".join(naming.values())
-        return HeaderError(f"{location}: no field {first_missing_of(naming)!r}; an input has {expected}")
+        missing, expected = first_missing_of(naming), ", ".join(naming.values())
+        return HeaderError(f"{location}: no field {missing!r}; an input has {expected}")
     missing = first_missing_of(namings[0])
     remedy = wanted.remedy(NAME_COLUMNS) if missing not in wanted.names.values() else ""
     return HeaderError(f"{missing_field(record, missing, location)}{remedy}")
